@@ -21,7 +21,7 @@ options:
     type: str
     required: true
 author:
-  - The sparkgate.blackwell authors
+  - The sparkgate.blackwell authors (@sparkgate)
 """
 
 EXAMPLES = r"""
