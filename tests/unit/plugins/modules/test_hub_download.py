@@ -48,7 +48,11 @@ def run(
 
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_the_resolved_commit_is_downloaded(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path, started: Started, check_mode: bool
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    started: Started,
+    check_mode: bool,
 ) -> None:
     token = str(tmp_path / "token")
     result, asked = run(
