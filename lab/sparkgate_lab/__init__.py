@@ -1,0 +1,4 @@
+# Copyright (c) 2026, The sparkgate.blackwell authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The embedded cluster: nodes as system containers, a registry, a base image and a tiny model."""
