@@ -142,6 +142,28 @@ def rsync_argv(source: JSON, destination: str, what: t.Sequence[str], bandwidth:
     return [*argv, f"{source['user']}@{host}:.", f"{destination}/"]
 
 
+def image_layers(manifest: list[JSON], config: JSON, sizes: t.Mapping[str, int]) -> list[JSON]:
+    """Return the layers of an unpacked `docker save`, the lowest first."""
+    paths = manifest[0]["Layers"]
+    diff_ids = config["rootfs"]["diff_ids"]
+    return [{"diff_id": d, "path": path, "bytes": sizes.get(path, 0)} for d, path in zip(diff_ids, paths)]
+
+
+def known_layers(layers: t.Sequence[JSON], local: t.Iterable[t.Sequence[str]]) -> list[JSON]:
+    """Return the layers that an engine has below the same lower layers, from the diff IDs of its images."""
+    wanted = [layer["diff_id"] for layer in layers]
+    most = 0
+    for diff_ids in local:
+        same = 0
+        for mine, other in zip(wanted, diff_ids):
+            if mine != other:
+                break
+            same += 1
+        most = max(most, same)
+    needed = {layer["path"] for layer in layers[most:]}
+    return [layer for layer in layers[:most] if layer["path"] not in needed]
+
+
 def rate(samples: t.Sequence[tuple[float, int]]) -> float:
     """Return bytes a second over the samples (time, bytes)."""
     if len(samples) < 2:
@@ -393,6 +415,16 @@ async def watched(work: t.Awaitable[t.Any], report: t.Callable[[], None], every:
     return task.result()
 
 
+async def local_layers() -> list[list[str]]:
+    """Return the diff IDs of every image of this node's engine."""
+    _code, out, _err = await run(["docker", "image", "ls", "--quiet", "--no-trunc"])
+    names = sorted(set(out.split()))
+    if not names:
+        return []
+    _code, out, _err = await run(["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", *names])
+    return [json.loads(line) or [] for line in out.splitlines() if line.strip()]
+
+
 async def image_id(name: str) -> str | None:
     """Return the id of a local image."""
     code, out, _err = await run(["docker", "image", "inspect", "--format", "{{.Id}}", name])
@@ -568,12 +600,17 @@ class Image:
             await self.tag()
             return
         ready = await self.wait_for_export()
-        await self.copy(ready)
-        self.progress.update(phase="loading")
-        await pipe(
-            ["tar", "-c", "-C", self.spool, f"--exclude=./{READY}", f"--exclude=./{PARTIAL}", "."],
-            ["docker", "load", "--quiet"],
-        )
+        known = known_layers(ready.get("layers", []), await local_layers())
+        await self.copy(ready, known)
+        try:
+            await self.load()
+        except TransferError as exc:
+            if not known:
+                raise
+            # An image store that wants every layer in the archive, whether it has it or not.
+            say(f"{exc}; all layers are fetched")
+            await self.copy(ready, [])
+            await self.load()
         if await image_id(self.id) != self.id:
             found = await image_id(self.name)
             raise TransferError(
@@ -582,6 +619,11 @@ class Image:
             )
         await self.tag()
         shutil.rmtree(self.spool)
+
+    async def load(self) -> None:
+        self.progress.update(phase="loading")
+        exclude = [f"--exclude=./{name}" for name in (READY, PARTIAL)]
+        await pipe(["tar", "-c", "-C", self.spool, *exclude, "."], ["docker", "load", "--quiet"])
 
     async def tag(self) -> None:
         if await image_id(self.name) != self.id:
@@ -623,16 +665,18 @@ class Image:
             f" Last seen: {seen}. Look at the unit sparkgate-export-image on the head, and run it again."
         )
 
-    async def copy(self, ready: JSON) -> None:
-        need = ready["bytes"] - sum(size for _path, size in walk_sizes(self.spool))
+    async def copy(self, ready: JSON, known: list[JSON]) -> None:
+        """Copy the export but for the layers that this node's engine has."""
+        total = ready["bytes"] - sum(layer["bytes"] for layer in known)
+        need = total - sum(size for _path, size in walk_sizes(self.spool))
         problem = disk_problem(self.spool, free_bytes(self.spool), need, f"the copy of {self.name}")
         if problem:
             raise TransferError(problem)
-        self.progress.update(phase="copying", bytes_total=ready["bytes"])
+        self.progress.update(phase="copying", bytes_total=total)
 
         def report() -> None:
             here = sum(size for _path, size in walk_sizes(self.spool))
-            self.progress.update(bytes_done=min(ready["bytes"], here))
+            self.progress.update(bytes_done=min(total, here))
 
         tries = 0
         while True:
@@ -640,7 +684,10 @@ class Image:
             argv = rsync_argv(
                 self.job["source"],
                 self.spool,
-                ["--recursive", "--links", "--times", "--perms", "--chmod=D0755,F0644", "--delete"],
+                [
+                    *["--recursive", "--links", "--times", "--perms", "--chmod=D0755,F0644", "--delete"],
+                    *[f"--exclude=/{layer['path']}" for layer in known],
+                ],
                 self.job.get("bandwidth"),
             )
             code, _out, err = await watched(run(argv), report)
@@ -651,7 +698,7 @@ class Image:
                 raise TransferError(rsync_problem(code, err, self.job["source"]))
             say(rsync_problem(code, err, self.job["source"]))
             await asyncio.sleep(RETRY_DELAY_S)
-        self.progress.update(bytes_done=ready["bytes"])
+        self.progress.update(bytes_done=total)
 
 
 class Export:
@@ -693,8 +740,15 @@ class Export:
 
         unpack = ["tar", "-x", "-C", unpacked, "--no-same-owner", "--no-same-permissions"]
         await watched(pipe(["docker", "save", image["name"]], unpack), report)
-        sizes = [size for _path, size in walk_sizes(unpacked)]
-        ready = {"id": image["id"], "bytes": sum(sizes), "files": len(sizes)}
+        sizes = dict(walk_sizes(unpacked))
+        manifest = read_json(os.path.join(unpacked, "manifest.json"))
+        config = read_json(os.path.join(unpacked, manifest[0]["Config"])) if manifest else None
+        ready = {
+            "id": image["id"],
+            "bytes": sum(sizes.values()),
+            "files": len(sizes),
+            "layers": image_layers(manifest, config, sizes) if config else [],
+        }
         write_atomic(os.path.join(unpacked, READY), json.dumps(ready))
         os.rename(unpacked, self.spool)
         self.progress.update(bytes_done=ready["bytes"], bytes_total=ready["bytes"])

@@ -325,6 +325,8 @@ class Engine:
         self.images: dict[str, str] = {}
         self.loads = "sha256:aa"
         self.ready: list[dict[str, t.Any] | int] = []
+        self.local: list[str] = []
+        self.wants_all = False
         self.calls: list[str] = []
         self.spool = root / "spool" / "image"
         self.job: dict[str, t.Any] = {
@@ -343,6 +345,10 @@ class Engine:
         monkeypatch.setattr(runner, "RETRY_DELAY_S", 0)
 
     async def run_command(self, argv: t.Sequence[str], stdin: bytes = b"") -> tuple[int, str, str]:
+        if argv[:3] == ["docker", "image", "ls"]:
+            return 0, "\n".join(self.images.values()), ""
+        if argv[:3] == ["docker", "image", "inspect"] and argv[4] == "{{json .RootFS.Layers}}":
+            return 0, json.dumps(self.local), ""
         if argv[:3] == ["docker", "image", "inspect"]:
             found = self.images.get(argv[-1]) or (argv[-1] if argv[-1] in self.images.values() else None)
             return (0, f"{found}\n", "") if found else (1, "", "No such image")
@@ -351,7 +357,8 @@ class Engine:
             return 0, "", ""
         assert argv[0] == "rsync"
         if "--delete" in argv:
-            self.calls.append("copy")
+            excluded = [word for word in argv if word.startswith("--exclude=")]
+            self.calls.append("copy" + "".join(excluded))
             (self.spool / "layer.tar").write_text("data")
             return 0, "", ""
         ready = self.ready.pop(0) if len(self.ready) > 1 else self.ready[0]
@@ -365,6 +372,8 @@ class Engine:
             (pathlib.Path(second[3]) / "layer.tar").write_text("data")
         else:
             self.calls.append("load")
+            if self.wants_all and "--exclude" in self.calls[-2]:
+                raise runner.TransferError("no such layer")
             self.images["loaded:1"] = self.loads
 
     def run(self) -> dict[str, t.Any]:
@@ -379,7 +388,8 @@ def engine(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     return Engine(tmp_path, monkeypatch)
 
 
-READY_DOCUMENT = {"id": "sha256:aa", "bytes": 4, "files": 1}
+LAYERS = [{"diff_id": f"sha256:{n}", "path": f"{n}/layer.tar", "bytes": 10 * n} for n in (1, 2, 3)]
+READY_DOCUMENT = {"id": "sha256:aa", "bytes": 4, "files": 1, "layers": []}
 
 
 def test_image_waits_for_the_export_and_is_loaded(engine: Engine) -> None:
@@ -391,6 +401,24 @@ def test_image_waits_for_the_export_and_is_loaded(engine: Engine) -> None:
     assert engine.calls == ["copy", "load"]
     assert engine.images["sparkgate/m:1"] == "sha256:aa"
     assert not engine.spool.exists()
+
+
+@pytest.mark.parametrize(
+    ("wants_all", "calls"),
+    [
+        (False, ["copy--exclude=/1/layer.tar", "load"]),
+        (True, ["copy--exclude=/1/layer.tar", "load", "copy", "load"]),
+    ],
+)
+def test_layers_that_the_engine_has_are_not_copied(engine: Engine, wants_all: bool, calls: list[str]) -> None:
+    engine.ready = [{**READY_DOCUMENT, "layers": LAYERS, "bytes": 60}]
+    engine.images["base:1"] = "sha256:base"
+    engine.local = ["sha256:1"]
+    engine.wants_all = wants_all
+    progress = engine.run()
+    assert (progress["error"], progress["finished"]) == (None, True)
+    assert engine.calls == calls
+    assert progress["bytes_total"] == (60 if wants_all else 50)
 
 
 def test_image_that_is_there_only_gets_its_name(engine: Engine) -> None:
@@ -439,3 +467,31 @@ def test_pipe_names_the_command_that_failed() -> None:
     with pytest.raises(runner.TransferError, match="false on .* ended with code 1"):
         asyncio.run(runner.pipe(["false"], ["cat"]))
     asyncio.run(runner.pipe(["echo", "x"], ["grep", "-q", "x"]))
+
+
+def test_image_layers() -> None:
+    manifest = [{"Config": "c.json", "Layers": ["1/layer.tar", "2/layer.tar", "3/layer.tar"]}]
+    config = {"rootfs": {"diff_ids": ["sha256:1", "sha256:2", "sha256:3"]}}
+    sizes = {"1/layer.tar": 10, "2/layer.tar": 20, "3/layer.tar": 30}
+    assert runner.image_layers(manifest, config, sizes) == LAYERS
+
+
+@pytest.mark.parametrize(
+    ("local", "expected"),
+    [
+        ([], []),
+        ([["sha256:9"]], []),
+        ([["sha256:1"]], ["1/layer.tar"]),
+        ([["sha256:9"], ["sha256:1", "sha256:2", "sha256:7"]], ["1/layer.tar", "2/layer.tar"]),
+        ([["sha256:1", "sha256:2", "sha256:3"]], ["1/layer.tar", "2/layer.tar", "3/layer.tar"]),
+        # The same content on other layers is another layer to the engine.
+        ([["sha256:2", "sha256:3"]], []),
+    ],
+)
+def test_known_layers(local: list[list[str]], expected: list[str]) -> None:
+    assert [layer["path"] for layer in runner.known_layers(LAYERS, local)] == expected
+
+
+def test_a_file_that_a_needed_layer_shares_is_fetched() -> None:
+    layers = [LAYERS[0], {**LAYERS[1], "path": LAYERS[0]["path"]}]
+    assert runner.known_layers(layers, [["sha256:1"]]) == []
