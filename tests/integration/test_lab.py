@@ -57,7 +57,7 @@ def test_the_base_image_is_named_by_digest(head: Node) -> None:
 
 
 def test_nodes_are_machines_apart(nodes: list[Node]) -> None:
-    assert len({node.must("docker info --format '{{.ID}}'") for node in nodes}) == len(nodes)
+    assert len({node.must("docker info 2>/dev/null | grep '^ *ID:'") for node in nodes}) == len(nodes)
     assert len({node.must("hostname") for node in nodes}) == len(nodes)
     for node in nodes:
         assert node.must("systemctl is-system-running") == "running", node.name
