@@ -54,7 +54,9 @@ def up(arguments: argparse.Namespace) -> None:
         if inventory.write(planned, reference, url):
             progress.changed(f"wrote {inventory.HOSTS}")
     progress.say(
-        f"The lab is up: {progress.changes} changes." if progress.changes else "The lab is up: nothing changed."
+        f"The lab is up: {progress.changes} change{'s' * (progress.changes != 1)}."
+        if progress.changes
+        else "The lab is up: nothing changed."
     )
 
 

@@ -95,6 +95,8 @@ class Node:
     def run(self, script: str) -> Run:
         """Run a shell script as root; its own exit status and output."""
         argv = ["ansible", self.name, "-i", str(INVENTORY), "-b", "-m", "ansible.builtin.shell"]
+        # Ansible would take braces in the script for a template.
+        script = f"{{% raw %}}{script}{{% endraw %}}"
         done = execute([*argv, "-a", json.dumps({"cmd": script, "executable": "/bin/bash"})])
         head, output = done.output.split(">>\n", 1)
         code = re.search(r"rc=(\d+)", head)

@@ -71,9 +71,20 @@ def test_a_port_in_use_is_named_with_its_holder(worker: Node, busy_port: int) ->
     assert set(run.changed.values()) <= {0}, run.output
 
 
+# What a deployment leaves on a node, but for the content of its state directory.
+TRACES = """
+    docker images --quiet --no-trunc | sort -u; docker ps --all --quiet | sort; ls /etc/systemd/system /var/lib
+    systemctl list-units --all --plain --no-legend 'sparkgate-*' | cut -d' ' -f1,3-5; cat /home/*/.ssh/authorized_keys; nft list tables
+"""
+
+
 def test_check_mode_of_a_first_run_changes_nothing(nodes: list[Node], scratch: str) -> None:
-    run = playbook("deploy_qwen.yml", "--check", sparkgate_state_dir=scratch)
-    run.went_well()
+    """Another base image and state directory make it a first run: nothing of it is there yet."""
+    before = [node.must(TRACES) for node in nodes]
+    base = f"registry.lab.example:5000/not/there@sha256:{'0' * 64}"
+    run = playbook("deploy_qwen.yml", "--check", sparkgate_state_dir=scratch, sparkgate_base_image=base)
+    run.went_well("would be pulled", "would try lab/lab-tiny-qwen3.5-moe", "refused until a smoke run has passed")
+    assert before == [node.must(TRACES) for node in nodes]
     for node in nodes:
         assert node.run(f"test -e {scratch}").rc != 0, f"{node.name} has {scratch} after a run in check mode"
 
