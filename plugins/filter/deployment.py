@@ -44,6 +44,9 @@ options:
   base_image:
     description: The base image. Default, the profile's.
     type: str
+  revision:
+    description: The revision of the model. Default, the profile's.
+    type: str
   container_options:
     description: Overrides of the profile's container options, by the same keys.
     type: dict

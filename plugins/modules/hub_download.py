@@ -21,7 +21,7 @@ attributes:
   check_mode:
     support: partial
     details:
-      - Resolves the revision, and starts no download.
+      - Resolves the revision where the image is there, and starts no download.
   diff_mode:
     support: none
   idempotent:
@@ -75,7 +75,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 revision:
-  description: The commit that is downloaded.
+  description: The commit that is downloaded. V(none) in check mode where the image that could ask for it is not there yet.
   returned: always
   type: str
   sample: 0f3c2b1a9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c4b
@@ -138,15 +138,8 @@ class HubDownload:
 
     def container(self) -> list[str]:
         """Return the options of the container, without a name."""
-        argv = [
-            "--rm",
-            "--network",
-            "host",
-            "--security-opt",
-            "no-new-privileges",
-            "--env",
-            "HF_HUB_DISABLE_PROGRESS_BARS=1",
-        ]
+        argv = ["--rm", "--pull", "never", "--network", "host", "--security-opt", "no-new-privileges"]
+        argv += ["--env", "HF_HUB_DISABLE_PROGRESS_BARS=1"]
         if self.module.params["endpoint"]:
             argv += ["--env", f"HF_ENDPOINT={self.module.params['endpoint']}"]
         if self.module.params["token_file"]:
@@ -175,6 +168,12 @@ class HubDownload:
         return document
 
     def run(self) -> dict[str, t.Any]:
+        if _transfer.local_image(self.module, self.module.params["image"]) is None:
+            if self.module.check_mode:
+                return {"changed": True, "revision": None, "bytes_total": None, "unit": self.unit.unit}
+            raise _transfer_runner.TransferError(
+                f"{platform.node()} has no image {self.module.params['image']}, whose hub client is needed. Run image.yml first."
+            )
         found = self.resolve()
         free = _transfer_runner.free_bytes(self.destination)
         here = sum(size for _path, size in _transfer_runner.walk_sizes(self.destination))
@@ -184,30 +183,13 @@ class HubDownload:
         if problem:
             raise _transfer_runner.TransferError(problem)
         if not self.module.check_mode:
+            mount = ["--volume", f"{self.destination}:/download"]
+            image: str = self.module.params["image"]
+            command = ["hf", "download", self.model, "--revision", found["revision"], "--local-dir", "/download"]
             job = {
                 "kind": "hub",
-                "argv": [
-                    *[
-                        "docker",
-                        "run",
-                        "--name",
-                        "sparkgate-hub",
-                        "--init",
-                        *self.container(),
-                        "--volume",
-                        f"{self.destination}:/download",
-                    ],
-                    *[
-                        self.module.params["image"],
-                        "hf",
-                        "download",
-                        self.model,
-                        "--revision",
-                        found["revision"],
-                        "--local-dir",
-                        "/download",
-                    ],
-                ],
+                "container": CONTAINER,
+                "argv": ["docker", "run", "--name", CONTAINER, "--init", *self.container(), *mount, image, *command],
                 "destination": self.destination,
                 "bytes": found["bytes"],
                 "progress": self.unit.progress_path,

@@ -253,6 +253,7 @@ def describe(
     models_dir: str | None = None,
     api_port: int | str = 8000,
     base_image: str | None = None,
+    revision: str | None = None,
     container_options: Mapping[str, t.Any] | None = None,
     engine_version: str | None = None,
 ) -> dict[str, t.Any]:
@@ -297,6 +298,8 @@ def describe(
     minimum = profile["min_versions"]
 
     recipe = {
+        # Raised when the template of the image changes what is built.
+        "recipe": 2,
         "base": base,
         "engine": engine,
         "min_transformers": minimum.get("transformers"),
@@ -379,7 +382,7 @@ def describe(
         },
         "model": {
             "id": profile["model"]["id"],
-            "revision": profile["model"]["revision"],
+            "revision": revision or profile["model"]["revision"],
             "name": directory,
             "host_path": f"{models_dir}/{directory}",
             "container_path": model_path,

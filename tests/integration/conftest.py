@@ -26,6 +26,10 @@ INVENTORY = ROOT / "lab" / "inventory"
 STATE = "/var/lib/sparkgate-test"
 
 
+def squeeze(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
 @dataclasses.dataclass
 class Run:
     rc: int
@@ -34,16 +38,20 @@ class Run:
     @property
     def text(self) -> str:
         """The output in one line, since Ansible folds long messages."""
-        return re.sub(r"\s+", " ", self.output)
+        return squeeze(self.output)
 
     @property
     def changed(self) -> dict[str, int]:
         return {host: int(number) for host, number in re.findall(r"^(\S+)\s+: ok=.*?changed=(\d+)", self.output, re.M)}
 
     def refused(self, *words: str) -> None:
-        """It ended with an error, and the error names these."""
+        """It ended with one error on one node, and the error names these."""
         assert self.rc != 0, self.output
         assert "Traceback" not in self.output, self.output
+        said = [
+            part for part in re.split(r"^fatal: ", self.output, flags=re.M)[1:] if words and words[0] in squeeze(part)
+        ]
+        assert len(said) == 1, f"{len(said)} errors say {words[:1]}:\n{self.output}"
         for word in words:
             assert word in self.text, f"{word!r} is not in:\n{self.output}"
 
@@ -124,6 +132,15 @@ def head(nodes: list[Node]) -> Node:
 @pytest.fixture(scope="session")
 def worker(nodes: list[Node]) -> Node:
     return nodes[1]
+
+
+@pytest.fixture(scope="session")
+def evidence(head: Node) -> dict[str, t.Any]:
+    """The evidence of the engine that serves now."""
+    unit = head.must("systemctl cat sparkgate-engine.service")
+    name = next(word.split("=", 1)[1] for word in unit.split() if word.startswith("sparkgate.deployment="))
+    found: dict[str, t.Any] = json.loads(head.must(f"cat /var/lib/sparkgate/evidence/{name}.json"))
+    return found
 
 
 @pytest.fixture

@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import typing as t
 
-import pytest
-
-from .conftest import INVENTORY, Node, execute
+from .conftest import INVENTORY, Node, execute, playbook
 
 MODEL = "/var/lib/sparkgate/models/lab-tiny-qwen3.5-moe"
 
@@ -30,15 +28,6 @@ for shard in sorted(root.glob("*.safetensors")):
             raise SystemExit(0)
 raise SystemExit("no such tensor")
 """
-
-
-@pytest.fixture(scope="module")
-def evidence(head: Node) -> dict[str, t.Any]:
-    """The evidence of the engine that serves now."""
-    unit = head.must("systemctl cat sparkgate-engine.service")
-    name = next(word.split("=", 1)[1] for word in unit.split() if word.startswith("sparkgate.deployment="))
-    found: dict[str, t.Any] = json.loads(head.must(f"cat /var/lib/sparkgate/evidence/{name}.json"))
-    return found
 
 
 def oracle(head: Node, evidence: dict[str, t.Any], weights: str) -> str:
@@ -64,14 +53,20 @@ def oracle(head: Node, evidence: dict[str, t.Any], weights: str) -> str:
     return text
 
 
-def test_the_answer_is_what_the_weights_have_to_give(head: Node, evidence: dict[str, t.Any]) -> None:
-    served = evidence["document"]["generation"]["text"]
-    assert served.strip()
-    assert served == evidence["document"]["oracle"]["text"]
-    assert oracle(head, evidence, MODEL) == served
+def test_the_served_answer_is_what_the_weights_have_to_give(head: Node, evidence: dict[str, t.Any]) -> None:
+    seen = evidence["document"]["oracle"]
+    assert seen["text"].strip()
+    assert oracle(head, evidence, MODEL) == seen["text"]
+    engine = evidence["document"]["engine"]["name"]
+    playbook("playbooks/launch.yml", sparkgate_engine=engine).went_well(
+        f"the answer equals transformers' own in {seen['dtype']}", seen["text"].strip()
+    )
 
 
-def test_a_flipped_weight_gives_another_text(head: Node, evidence: dict[str, t.Any], scratch: str) -> None:
+def test_a_flipped_weight_makes_the_comparison_fail(head: Node, evidence: dict[str, t.Any], scratch: str) -> None:
     head.must(f"mkdir -p {scratch} && cp -a {MODEL} {scratch}/flipped && cat > {scratch}/flip.py <<'END'\n{FLIP}\nEND")
     head.must(f"python3 {scratch}/flip.py {scratch}/flipped")
-    assert oracle(head, evidence, f"{scratch}/flipped") != evidence["document"]["generation"]["text"]
+    flipped = {**evidence["document"]["oracle"], "text": oracle(head, evidence, f"{scratch}/flipped")}
+    engine = evidence["document"]["engine"]["name"]
+    run = playbook("playbooks/launch.yml", sparkgate_engine=engine, model_serving_oracle=flipped)
+    run.refused("but transformers itself gives", head.name)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import typing as t
 
@@ -15,12 +14,6 @@ import pytest
 from .conftest import Node, playbook
 
 SECRETS = "/var/lib/sparkgate/secrets"
-
-
-@pytest.fixture(scope="module")
-def evidence(head: Node) -> dict[str, t.Any]:
-    found: dict[str, t.Any] = json.loads(head.must("cat /var/lib/sparkgate/evidence/*.json"))
-    return found
 
 
 def test_both_nodes_serve(nodes: list[Node]) -> None:
@@ -33,7 +26,8 @@ def test_the_evidence_is_the_same_on_every_node(nodes: list[Node], evidence: dic
     assert evidence["passed"] is True
     assert evidence["scope"] in ("full", "partial")
     assert set(evidence["fingerprint"]["nodes"]) == {node.name for node in nodes}
-    assert len({node.must("sha256sum < /var/lib/sparkgate/evidence/*.json") for node in nodes}) == 1
+    name = evidence["deployment"]
+    assert len({node.must(f"sha256sum < /var/lib/sparkgate/evidence/{name}.json") for node in nodes}) == 1
 
 
 def test_image_and_weights_are_the_same_on_every_node(evidence: dict[str, t.Any]) -> None:

@@ -103,7 +103,7 @@ def test_a_failed_smoke_run_cancels_the_transfers(
     nodes: list[Node], head: Node, scratch: str, copy_of_weights: str, slow_fabric: None
 ) -> None:
     """Nothing is launched, and neither a unit nor an rsync is left."""
-    # Files of zeros that do not compress away: rsync has no -z, and the link is slow.
+    # At two megabits a second this takes two minutes, and the smoke run ends after three seconds.
     head.must(f"head -c 30000000 /dev/urandom > {copy_of_weights}/notes.bin")
     before = [node.must("systemctl show -P ActiveEnterTimestamp sparkgate-engine.service") for node in nodes]
     run = playbook(
@@ -113,8 +113,11 @@ def test_a_failed_smoke_run_cancels_the_transfers(
         smoke_gate_timeout=3,
     )
     run.refused("The smoke run failed", "transfers to the other nodes were cancelled", "nothing was launched")
+    # The copy was under way: it had begun, and did not end.
+    assert nodes[1].run(f"ls -d {scratch}/models/*").rc == 0
+    assert nodes[1].run(f"ls {scratch}/models/*/notes.bin").rc != 0
     for node in nodes:
-        assert node.must("systemctl list-units --plain --no-legend 'sparkgate-transfer-*'") == ""
+        assert node.must("systemctl list-units --all --plain --no-legend 'sparkgate-transfer-*'") == ""
         assert node.run("pgrep -x rsync").rc == 1
     # What served before goes on.
     assert before == [node.must("systemctl show -P ActiveEnterTimestamp sparkgate-engine.service") for node in nodes]
@@ -127,7 +130,7 @@ def test_stale_evidence_is_refused_and_the_part_named(worker: Node, nodes: list[
     worker.must(f"touch {path}")
     try:
         run = playbook("playbooks/launch.yml")
-        run.refused(worker.name, "Nothing is launched")
+        run.refused("Nothing is launched", worker.name, "manifest")
     finally:
         worker.must(f"touch -d '{stamp}' {path}")
     for node in nodes:

@@ -36,10 +36,13 @@ def run(
     asked: list[list[str]] = []
 
     def run_command(_self: t.Any, argv: list[str], **_kwargs: t.Any) -> tuple[int, str, str]:
+        if argv[1:3] == ["image", "inspect"]:
+            return (0, "sha256:1 1000", "") if argv[-1] == "serving:1" else (1, "", "Error: No such image")
         asked.append(argv)
         return 0, f"a banner of the image\n{answer}\n", ""
 
     monkeypatch.setattr(basic.AnsibleModule, "run_command", run_command)
+    monkeypatch.setattr(basic.AnsibleModule, "get_bin_path", lambda _self, name, *_args, **_kwargs: f"/usr/bin/{name}")
     with patch_module_args({"model": "org/name", "image": "serving:1", **args}), pytest.raises(SystemExit):
         hub_download.main()
     result: dict[str, t.Any] = json.loads(capfd.readouterr().out)
@@ -69,6 +72,8 @@ def test_the_resolved_commit_is_downloaded(
     assert f"{token}:/run/secrets/hub_token:ro" in asked[0]
     assert len(started.jobs) == (0 if check_mode else 1)
     for job in started.jobs:
+        assert job["container"] in job["argv"]
+        assert job["argv"][job["argv"].index("--pull") + 1] == "never"
         assert job["argv"][-7:] == ["hf", "download", "org/name", "--revision", COMMIT, "--local-dir", "/download"]
         assert "HF_ENDPOINT=http://127.0.0.1:9" in job["argv"]
 
@@ -101,3 +106,13 @@ def test_an_answer_that_is_none_is_shown(
 ) -> None:
     result, _asked = run(monkeypatch, capfd, "no python here", destination=str(tmp_path / "name"))
     assert result["failed"] and "no python here" in result["msg"]
+
+
+def test_without_the_image_check_mode_says_so_and_a_run_ends(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path, started: Started
+) -> None:
+    options = {"image": "serving:2", "destination": str(tmp_path / "name")}
+    result, asked = run(monkeypatch, capfd, "", **options, _ansible_check_mode=True)
+    assert (result["changed"], result["revision"], asked) == (True, None, [])
+    result, asked = run(monkeypatch, capfd, "", **options)
+    assert result["failed"] and "Run image.yml first" in result["msg"] and asked == []

@@ -57,7 +57,7 @@ def options(argv: list[str]) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("engine", ["sglang", "vllm"])
 def test_golden_two_sparks(engine: str) -> None:
-    document = describe(engine=engine, nodes=nodes(rdma_devices=HCAS, gid_index=3))
+    document = describe(engine=engine, nodes=nodes())
     got = {
         "container": document["container"],
         "engine_argv": document["engine_argv"],
