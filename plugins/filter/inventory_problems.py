@@ -11,7 +11,7 @@ version_added: 0.1.0
 description:
   - Looks at the variables of the nodes and at nothing else, so it can tell before any node is contacted.
   - Addresses and names that are reserved for documentation, such as V(198.51.100.11), count as not filled in.
-positional: nodes
+positional: nodes, head
 options:
   _input:
     description: The variables of all hosts, C(hostvars).
@@ -21,6 +21,9 @@ options:
     description: The inventory names of the nodes. Default, all hosts.
     type: list
     elements: str
+  head:
+    description: The node that shall be the head. It must be one of O(nodes).
+    type: str
 author:
   - The sparkgate.blackwell authors (@sparkgate)
 """

@@ -23,7 +23,8 @@ from ansible_collections.sparkgate.blackwell.plugins.plugin_utils._packaging imp
     Version,
 )
 
-from ._profile import canonical_digest
+from ._profile import SCHEMA, ProfileError, canonical_digest, check
+from ._settings import image_problem, options_problem, path_problem, port_problem
 
 _TABLES: dict[str, t.Any] = yaml.safe_load(Path(__file__).with_name("_deployment.yml").read_text(encoding="utf-8"))
 _PARTIAL = Path(__file__).with_name("_partial_model.py")
@@ -244,6 +245,29 @@ def _requirement(
     return found
 
 
+def _options_problem(options: Mapping[str, t.Any]) -> str | None:
+    known = ((SCHEMA.keys or {})["container"].keys or {})["options"]
+    # A null takes a key of the profile's away.
+    kept = {
+        key: {name: entry for name, entry in value.items() if entry is not None}
+        if isinstance(value, Mapping)
+        else value
+        for key, value in options.items()
+        if value is not None
+    }
+    try:
+        check(known, kept, "sparkgate_container_options", "and inventory together")
+    except ProfileError as exc:
+        return str(exc)
+    return options_problem("sparkgate_container_options", kept)
+
+
+def _refuse(*problems: str | None) -> None:
+    found = [problem for problem in problems if problem]
+    if found:
+        raise DeploymentError(" ".join(found))
+
+
 def describe(
     profile: Mapping[str, t.Any],
     *,
@@ -274,6 +298,15 @@ def describe(
             f"{hosts} have the same fabric address {twice[0]}. Correct sparkgate_fabric_address in the inventory."
         )
 
+    models_dir = models_dir or f"{state_dir}/models"
+    options = {**profile["container"]["options"], **(container_options or {})}
+    _refuse(
+        path_problem("sparkgate_state_dir", state_dir, 2),
+        path_problem("sparkgate_models_dir", models_dir, 1),
+        port_problem("sparkgate_api_port", api_port, [*_reject_ports(), str(_TABLES["ports"]["smoke"])]),
+        image_problem("sparkgate_base_image", base_image) if base_image else None,
+        _options_problem(options),
+    )
     # A number from the command line is text.
     api_port = int(api_port)
     engine = engine or profile["default_engine"]
@@ -292,7 +325,6 @@ def describe(
     accelerators = 1
     tensor_parallel = len(nodes) * accelerators
     name = f"{profile['name']}-{engine}"
-    models_dir = models_dir or f"{state_dir}/models"
     directory = profile["model"]["id"].rpartition("/")[2]
     ports = _TABLES["ports"]
     minimum = profile["min_versions"]
@@ -307,9 +339,8 @@ def describe(
         "min_ray": minimum.get("ray"),
         "pip": list(profile["image"]["pip"]),
     }
-    options = {**profile["container"]["options"], **(container_options or {})}
     model_path = f"/models/{directory}"
-    options["volumes"] = [volume.format(state_dir=state_dir) for volume in options.get("volumes") or []]
+    options["volumes"] = [volume.replace("{state_dir}", state_dir) for volume in options.get("volumes") or []]
     probe = container_argv(options, {"sparkgate.deployment": name})
     argv = [*probe, "--volume", f"{models_dir}/{directory}:{model_path}:ro"]
 

@@ -88,7 +88,11 @@ SCHEMA = Field(
         "model": Field(
             "map",
             keys={
-                "id": Field("str", pattern=r"[\w.-]+/[\w.-]+", hint="Give owner/name, as the hub spells it."),
+                "id": Field(
+                    "str",
+                    pattern=r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*",
+                    hint="Give owner/name, as the hub spells it.",
+                ),
                 "revision": Field("str", nullable=True, hint="Give a commit, or null to resolve it on the first run."),
                 "source": _SOURCE,
             },
@@ -189,7 +193,9 @@ SCHEMA = Field(
 )
 
 
-def _check(field: Field, value: t.Any, key: str, file: str) -> None:
+def check(field: Field, value: t.Any, key: str, file: str) -> None:
+    """Raise ProfileError for the first thing that is not as the field wants it."""
+
     def wrong(problem: str, remedy: str) -> ProfileError:
         return ProfileError(f"Profile {file}: {key or 'the file'} {problem}. {remedy or field.hint or 'Correct it.'}")
 
@@ -206,19 +212,19 @@ def _check(field: Field, value: t.Any, key: str, file: str) -> None:
         raise wrong(f"is {value!r}", field.hint)
     if field.kind == "list":
         for index, item in enumerate(value):
-            _check(field.each or Field("any"), item, f"{key}[{index}]", file)
+            check(field.each or Field("any"), item, f"{key}[{index}]", file)
     elif field.kind == "map":
         for name, item in value.items():
             path = f"{key}.{name}" if key else str(name)
             if field.keys is None:
                 if field.each:
-                    _check(field.each, item, path, file)
+                    check(field.each, item, path, file)
                 continue
             if name not in field.keys:
                 near = difflib.get_close_matches(str(name), field.keys, n=1)
                 remedy = f"Did you mean {near[0]}?" if near else f"Known here: {', '.join(sorted(field.keys))}."
                 raise ProfileError(f"Profile {file}: {path} is not a key of a profile. {remedy}")
-            _check(field.keys[name], item, path, file)
+            check(field.keys[name], item, path, file)
         for name, sub in (field.keys or {}).items():
             if sub.required and name not in value:
                 path = f"{key}.{name}" if key else name
@@ -227,7 +233,7 @@ def _check(field: Field, value: t.Any, key: str, file: str) -> None:
 
 def validate(profile: Mapping[str, t.Any], file: str) -> None:
     """Raise ProfileError at the first key that is wrong."""
-    _check(SCHEMA, profile, "", file)
+    check(SCHEMA, profile, "", file)
     engine = profile["default_engine"]
     if not profile["engines"].get(engine):
         raise ProfileError(

@@ -610,7 +610,7 @@ def _is_accepted(verdict: Mapping[str, t.Any], names: Iterable[str]) -> bool:
 
 def accept(verdicts: Iterable[Mapping[str, t.Any]], names: Iterable[str] = ()) -> list[Verdict]:
     """Marks the verdicts that the user accepts by C(id) or C(id@host)."""
-    accepted = set(names)
+    accepted = set(re.split(r"[,\s]+", names.strip()) if isinstance(names, str) else names)
     return [{**verdict, "accepted": _is_accepted(verdict, accepted)} for verdict in verdicts]
 
 
@@ -660,12 +660,20 @@ def table(verdicts: Iterable[Mapping[str, t.Any]], width: int = 120) -> str:
     return "\n".join([*lines, closing])
 
 
-def inventory_problems(hostvars: Mapping[str, t.Any], nodes: Sequence[str] | None = None) -> list[str]:
+def inventory_problems(
+    hostvars: Mapping[str, t.Any], nodes: Sequence[str] | None = None, head: str | None = None
+) -> list[str]:
     """What in the inventory is missing or still the example's; empty where nothing is."""
+    if isinstance(nodes, str):
+        return [f"sparkgate_nodes is {nodes!r}. Give a list: [{nodes}]."]
     names = list(hostvars) if nodes is None else list(nodes)
     if not names:
         return ["The inventory names no node. Add the machines that shall serve the model, the head first."]
     problems = []
+    if head is not None and head not in names:
+        problems.append(f"sparkgate_head is {head}, which is none of the nodes {', '.join(names)}. Correct it.")
+    problems += [f"{name}: sparkgate_nodes has it twice." for name in sorted({n for n in names if names.count(n) > 1})]
+    names = list(dict.fromkeys(names))
     seen: dict[str, list[str]] = {}
     for name in names:
         if name not in hostvars:
@@ -688,9 +696,20 @@ def inventory_problems(hostvars: Mapping[str, t.Any], nodes: Sequence[str] | Non
         if is_placeholder(str(address)):
             problems.append(f"{name}: sparkgate_fabric_address is {address}, which is an example. {hint}")
             continue
-        if not re.match(r"^\d+(\.\d+){3}$", str(address)):
-            problems.append(f"{name}: sparkgate_fabric_address is {address}, which is not an IPv4 address. {hint}")
+        try:
+            parsed = ipaddress.IPv4Address(str(address))
+        except ValueError:
+            parsed = None
+        if parsed is None or parsed.is_unspecified or parsed.is_multicast or (parsed.is_loopback and len(names) > 1):
+            problems.append(
+                f"{name}: sparkgate_fabric_address is {address}, which is not an IPv4 address of this node. {hint}"
+            )
             continue
+        management = str(values.get("sparkgate_management_address") or target)
+        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", management) and "{{" not in management:
+            problems.append(
+                f"{name}: sparkgate_management_address is {management!r}. Give an IPv4 address or a host name alone."
+            )
         seen.setdefault(str(address), []).append(str(name))
     for address, owners in seen.items():
         if len(owners) > 1:
