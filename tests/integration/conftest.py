@@ -48,9 +48,9 @@ class Run:
         """It ended with one error on one node, and the error names these."""
         assert self.rc != 0, self.output
         assert "Traceback" not in self.output, self.output
-        said = [
-            part for part in re.split(r"^fatal: ", self.output, flags=re.M)[1:] if words and words[0] in squeeze(part)
-        ]
+        # An error ends at the next empty line; what follows is announced there and told again as an error of its own.
+        errors = [part.split("\n\n")[0] for part in re.split(r"^fatal: ", self.output, flags=re.M)[1:]]
+        said = [error for error in errors if words and words[0] in squeeze(error)]
         assert len(said) == 1, f"{len(said)} errors say {words[:1]}:\n{self.output}"
         for word in words:
             assert word in self.text, f"{word!r} is not in:\n{self.output}"
