@@ -27,7 +27,8 @@ STATE = "/var/lib/sparkgate-test"
 
 
 def squeeze(text: str) -> str:
-    return re.sub(r"\s+", " ", text)
+    """One line: Ansible folds long messages, and YAML doubles an apostrophe in a quoted one."""
+    return re.sub(r"\s+", " ", text).replace("''", "'")
 
 
 @dataclasses.dataclass
@@ -37,7 +38,6 @@ class Run:
 
     @property
     def text(self) -> str:
-        """The output in one line, since Ansible folds long messages."""
         return squeeze(self.output)
 
     @property

@@ -13,7 +13,7 @@ from .conftest import INVENTORY, Node, execute, playbook
 
 MODEL = "/var/lib/sparkgate/models/lab-tiny-qwen3.5-moe"
 
-# Flips the highest bit of the exponent of one bfloat16 weight in the first layer's norm.
+# Flips the exponent of one bfloat16 weight in the last norm, which makes it huge.
 FLIP = """
 import json, pathlib, sys
 root = pathlib.Path(sys.argv[1])
@@ -22,8 +22,8 @@ for shard in sorted(root.glob("*.safetensors")):
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
     for name, tensor in header.items():
-        if name.endswith("layers.0.input_layernorm.weight"):
-            data[8 + size + tensor["data_offsets"][0] + 1] ^= 0x40
+        if name.endswith("language_model.norm.weight"):
+            data[8 + size + tensor["data_offsets"][0] + 1] ^= 0x7F
             shard.write_bytes(data)
             raise SystemExit(0)
 raise SystemExit("no such tensor")

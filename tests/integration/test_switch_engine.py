@@ -11,7 +11,13 @@ import json
 from .conftest import INVENTORY, Node, execute, playbook
 
 
+def test_a_running_deployment_is_not_replaced_unasked() -> None:
+    run = playbook("playbooks/preflight.yml", sparkgate_engine="sglang")
+    run.refused("port.in_use", "stop.yml")
+
+
 def test_sglang_on_ray_takes_over(head: Node) -> None:
+    playbook("playbooks/stop.yml").went_well()
     argv = ["ansible-playbook", "deploy_qwen.yml", "-i", str(INVENTORY), "-e", "sparkgate_engine=sglang"]
     run = execute(argv, limit=1200)
     run.went_well("the answer equals transformers' own in float16", "2 accelerators")
