@@ -411,6 +411,15 @@ def part_build(part: Part) -> None:
     for playbook in ("deploy_qwen", "status", "stop"):
         argv = ["ansible-playbook", f"{name}.{playbook}", "--syntax-check", *inventory]
         part.check(f"playbook {name}.{playbook}", argv, env=env, cwd=empty)
+    # Filters, lookups and their tables come from the artifact too.
+    argv = ["ansible-playbook", f"{name}.deploy_qwen", *inventory]
+    done = part.execute("run it with the shipped inventory", argv, env=env, cwd=empty)
+    refused = done.rc != 0 and "sparkgate_fabric_address is 198.51.100.111" in done.output
+    part.verdict("the installed playbook refuses the shipped inventory", refused, done, done.output)
+    profile = "{{ lookup('sparkgate.blackwell.profile', 'qwen3.5-122b-a10b-fp8').model.id }}"
+    argv = ["ansible", "localhost", "-m", "ansible.builtin.debug", "-a", f"msg={profile}"]
+    done = part.execute("load a profile", argv, env=env, cwd=empty)
+    part.verdict("the artifact holds the profiles", "Qwen/Qwen3.5-122B-A10B-FP8" in done.output, done, done.output)
     part.check(
         "deploy_qwen.yml from the checkout", ["ansible-playbook", "deploy_qwen.yml", "--syntax-check", *inventory]
     )
