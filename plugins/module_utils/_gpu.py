@@ -10,77 +10,87 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ansible_collections.sparkgate.blackwell.plugins.module_utils._gpu_probe import (
+    Document,
+    complete_devices,
+    merge_devices,
+    parse_bus_id,
+    parse_driver_version,
+    probe_gpu,
+)
+
 if t.TYPE_CHECKING:
     from ansible_collections.sparkgate.blackwell.plugins.module_utils._recon import Source
 
-# GPUs that share the machine's memory. The driver answers N/A for their memory, so the machine's own is what counts.
-# GB10: NVIDIA/k8s-device-plugin#1482.
-_INTEGRATED_NAMES = ("GB10",)
+__all__ = ("parse_driver_version", "read_gpu")
 
-_DEVICE_FIELDS = ("index", "name", "uuid", "pci.bus_id", "compute_cap", "memory.total", "memory.free")
+# nvidia-smi wakes up every device where no daemon keeps them awake, which takes seconds with eight of them.
+SMI_SECONDS = 20
 
-
-def parse_driver_version(text: str | None) -> tuple[str | None, bool | None]:
-    """Version and openness of the kernel module from /proc/driver/nvidia/version."""
-    for line in (text or "").splitlines():
-        # The open module writes "NVIDIA UNIX Open Kernel Module for aarch64  580.95.05", the other one has no "for".
-        match = re.match(r"^NVRM version:.*Kernel Module\s+(?:for \S+\s+)?(\d[\d.]*)", line)
-        if match:
-            return match.group(1), "Open Kernel Module" in line
-    return None, None
+_DEVICE_FIELDS = ("index", "name", "uuid", "pci.bus_id", "memory.total", "memory.free", "compute_cap")
 
 
 def parse_number(text: str, scale: int = 1) -> int | None:
     """A number of nvidia-smi; [N/A], [Not Supported] and the like are unknown and never 0."""
-    return int(text) * scale if re.match(r"^\d+$", text.strip()) else None
+    return int(text) * scale if re.match(r"^[0-9]{1,15}$", text.strip()) else None
 
 
-def parse_devices(text: str | None) -> list[dict[str, t.Any]]:
-    """Devices from C(nvidia-smi --query-gpu=... --format=csv,noheader,nounits)."""
+def parse_devices(text: str | None) -> list[Document]:
+    """Devices from C(nvidia-smi --query-gpu=... --format=csv,noheader,nounits), with or without the capability."""
     result = []
     for line in (text or "").splitlines():
         fields = [field.strip() for field in line.split(",")]
+        if len(fields) == len(_DEVICE_FIELDS) - 1:
+            fields.append("")
         if len(fields) != len(_DEVICE_FIELDS) or parse_number(fields[0]) is None:
             continue
-        index, name, uuid, bus, capability, total, free = fields
-        total_bytes = parse_number(total, 1 << 20)
-        integrated: bool | None = any(part in name for part in _INTEGRATED_NAMES)
-        if not integrated and total_bytes is None:
-            integrated = None
+        index, name, uuid, bus, total, free, capability = fields
+        total_bytes = parse_number(total, 1 << 20) or None
         result.append(
             {
                 "index": int(index),
-                "name": name,
+                "name": name or None,
                 "uuid": uuid if uuid.startswith("GPU-") else None,
-                "pci_bus_id": bus if ":" in bus else None,
-                "compute_capability": capability if re.match(r"^\d+\.\d+$", capability) else None,
-                "integrated": integrated,
+                "pci_bus_id": parse_bus_id(bus),
+                "compute_capability": capability if re.match(r"^[0-9]+\.[0-9]+$", capability) else None,
+                "integrated": None,
                 "brand": None,
                 "memory_total_bytes": total_bytes,
                 "memory_free_bytes": parse_number(free, 1 << 20),
                 "memory_source": None if total_bytes is None else "nvml",
+                "mig": None,
             }
         )
     return result
 
 
-def parse_smi_query(text: str | None) -> dict[str, t.Any]:
-    """The CUDA version of the libcuda that nvidia-smi loaded, and brand by UUID, from C(nvidia-smi -q)."""
+def parse_smi_query(text: str | None) -> Document:
+    """The CUDA version of the libcuda that nvidia-smi loaded, and brand and MIG mode by UUID, from C(nvidia-smi -q)."""
     version = None
     brands: dict[str, str] = {}
-    brand = None
+    migs: dict[str, bool] = {}
+    brand: str | None = None
+    mig: bool | None = None
+    header = ""
     for line in (text or "").splitlines():
         key, found, value = (part.strip() for part in line.partition(" : "))
         if not found:
-            continue
-        if key == "CUDA Version" and re.match(r"^\d+\.\d+$", value):
+            header = line.strip()
+            if line.startswith("GPU "):
+                brand = mig = None
+        elif key == "CUDA Version" and re.match(r"^[0-9]+\.[0-9]+$", value):
             version = value
         elif key == "Product Brand":
             brand = value
-        elif key == "GPU UUID" and brand:
-            brands[value] = brand
-            brand = None
-    return {"cuda_driver_version": version, "brands": brands}
+        elif key == "Current" and header == "MIG Mode":
+            # A device that knows no such mode says N/A.
+            mig = {"Enabled": True, "Disabled": False, "N/A": False}.get(value)
+        elif key == "GPU UUID":
+            if brand:
+                brands[value] = brand
+            if mig is not None:
+                migs[value] = mig
+    return {"cuda_driver_version": version, "brands": brands, "migs": migs}
 
 
 def parse_compute_apps(text: str | None) -> list[dict[str, t.Any]]:
@@ -99,52 +109,68 @@ def parse_compute_apps(text: str | None) -> list[dict[str, t.Any]]:
 
 
 def parse_nvcc(text: str | None) -> str | None:
-    match = re.search(r"release (\d+\.\d+)", text or "")
+    match = re.search(r"release ([0-9]+\.[0-9]+)", text or "")
     return match.group(1) if match else None
 
 
-def read_gpu(source: Source, machine: str, memory_total: int | None) -> tuple[dict[str, t.Any], list[dict[str, t.Any]]]:
-    """The C(gpu) document without anything that must run on the GPU, and the processes that use the devices."""
-    text = source.read("/proc/driver/nvidia/version")
-    driver_version, open_module = parse_driver_version(text)
-    if text is not None and driver_version is None:
-        source.fail("/proc/driver/nvidia/version", "the text has no version")
-    gpu: dict[str, t.Any] = {
-        "machine": machine,
-        "driver_present": text is not None,
-        "driver_version": driver_version,
-        "open_kernel_module": open_module,
-        "cuda_driver_version": None,
-        "libcuda": False if text is None else None,
-        "toolkit_version": read_toolkit(source),
-        "devices": [],
-        "kernel_launch": None,
-        "ptx_jit": None,
-        "errors": source.errors,
-    }
-    if text is None:
-        return gpu, []
+def read_gpu(
+    source: Source,
+    machine: str,
+    memory_total: int | None,
+    seconds: float | None = None,
+    probe: t.Callable[[Document], Document] = probe_gpu,
+) -> tuple[Document, list[Document]]:
+    """The C(gpu) document of the contract, and the processes that use the devices."""
+    gpu = probe(
+        {
+            "machine": machine,
+            "toolkit_version": read_toolkit(source),
+            "memory_total_bytes": memory_total,
+            "driver_text": source.read("/proc/driver/nvidia/version"),
+            "seconds": seconds,
+        }
+    )
+    source.errors.extend(gpu["errors"])
+    gpu["errors"] = source.errors
+    processes = gpu.pop("processes")
+    if any(error["source"] == "nvml" and error["name"] == "not found" for error in gpu["errors"]):
+        processes = _read_smi(source, gpu, memory_total)
+    return gpu, processes or []
+
+
+def _read_smi(source: Source, gpu: Document, memory_total: int | None) -> list[Document] | None:
+    """What nvidia-smi can say where its library is not to be found by others, put into the document."""
     binary = source.which("nvidia-smi")
     if binary is None:
-        source.fail("nvidia-smi", "the command is missing, so the devices are not known")
-        gpu["devices"] = None
-        return gpu, []
-    listed = source.command([binary, f"--query-gpu={','.join(_DEVICE_FIELDS)}", "--format=csv,noheader,nounits"])
-    query = parse_smi_query(source.command([binary, "-q"]))
-    apps = parse_compute_apps(
-        source.command([binary, "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"])
-    )
-    gpu["cuda_driver_version"] = query["cuda_driver_version"]
+        source.fail("nvidia-smi", "the command is missing")
+        return None
+    listed = _query_devices(source, binary, _DEVICE_FIELDS)
     if listed is None:
-        gpu["devices"] = None
-        return gpu, apps
-    gpu["devices"] = parse_devices(listed)
-    for device in gpu["devices"]:
-        device["brand"] = query["brands"].get(device["uuid"])
-        if device["integrated"] and device["memory_total_bytes"] is None and memory_total is not None:
-            device["memory_total_bytes"] = memory_total
-            device["memory_source"] = "meminfo"
-    return gpu, apps
+        # One command that hangs is enough.
+        return None
+    devices = parse_devices(listed)
+    if not devices and listed.strip() and "No devices were found" not in listed:
+        source.fail(f"{binary} --query-gpu", "the output has no line that describes a device")
+    elif devices or not gpu["devices"]:
+        query = parse_smi_query(source.command([binary, "-q"], limit=SMI_SECONDS))
+        for device in devices:
+            device["brand"] = query["brands"].get(device["uuid"])
+            device["mig"] = query["migs"].get(device["uuid"])
+        gpu["devices"] = complete_devices(merge_devices(devices, gpu["devices"]), memory_total)
+        gpu["cuda_driver_version"] = gpu["cuda_driver_version"] or query["cuda_driver_version"]
+    apps = source.command(
+        [binary, "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"], limit=SMI_SECONDS
+    )
+    return None if apps is None else parse_compute_apps(apps)
+
+
+def _query_devices(source: Source, binary: str, fields: tuple[str, ...]) -> str | None:
+    text = source.command([binary, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"], SMI_SECONDS)
+    # Drivers before 510 cannot say what a device is capable of, and refuse the whole question.
+    if text is None and fields[-1] == "compute_cap" and "compute_cap" in source.errors[-1]["name"]:
+        source.errors.pop()
+        return _query_devices(source, binary, fields[:-1])
+    return text
 
 
 def read_toolkit(source: Source) -> str | bool | None:

@@ -34,6 +34,7 @@ options:
     type: list
     elements: int
 seealso:
+  - module: sparkgate.blackwell.gpu_info
   - plugin: sparkgate.blackwell.node_verdicts
     plugin_type: filter
 author:
@@ -62,8 +63,7 @@ recon:
   contains:
     gpu:
       description:
-        - Driver and devices. C(kernel_launch) and C(ptx_jit) need a program that runs on the GPU and are V(none) here.
-        - For a GPU that shares the machine's memory C(memory_source) is V(meminfo).
+        - Driver and devices, and whether a kernel ran on them, as M(sparkgate.blackwell.gpu_info) returns it.
       type: dict
       returned: always
       sample:
@@ -72,7 +72,11 @@ recon:
         driver_version: 580.95.05
         open_kernel_module: true
         cuda_driver_version: "13.0"
-        libcuda: null
+        libcuda:
+          path: /usr/lib/aarch64-linux-gnu/libcuda.so.580.95.05
+          version: 580.95.05
+          forward_compat: false
+          note: null
         toolkit_version: "13.0"
         devices:
           - index: 0
@@ -85,8 +89,10 @@ recon:
             memory_total_bytes: 130664833024
             memory_free_bytes: null
             memory_source: meminfo
-        kernel_launch: null
-        ptx_jit: null
+            mig: false
+        kernel_launch: {ok: true, code: 0, error: null}
+        ptx_jit: {ptx_version: "9.0", code: 0}
+        simulated: false
         errors: []
     fabric:
       description: The network interfaces that can carry traffic between nodes, and what of the host matters for them.

@@ -8,7 +8,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.sparkgate.blackwell.plugins.module_utils import _fabric, _gpu
+from ansible_collections.sparkgate.blackwell.plugins.module_utils import _fabric, _gpu, _gpu_probe
 from ansible_collections.sparkgate.blackwell.plugins.module_utils._recon import Source
 
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build  (buildd@host)  Wed Sep 17\nGCC version:  gcc 13\n"
@@ -29,8 +29,10 @@ def test_parse_driver_version(text: str | None, expected: tuple[str | None, bool
     assert _gpu.parse_driver_version(text) == expected
 
 
-GB10 = "0, NVIDIA GB10, GPU-1, 0000000F:01:00.0, 12.1, [N/A], [N/A]\n"
-PRO = "0, NVIDIA RTX PRO 6000 Blackwell Workstation Edition, GPU-2, 00000000:01:00.0, 12.0, 97887, 97000\n"
+GB10 = "0, NVIDIA GB10, GPU-1, 0000000F:01:00.0, [N/A], [N/A], 12.1\n"
+PRO = "0, NVIDIA RTX PRO 6000 Blackwell Workstation Edition, GPU-2, 00000000:01:00.0, 97887, 97000, 12.0\n"
+# Eight devices, and a driver that cannot say what they are capable of.
+OLD = "".join(f"{index}, NVIDIA A100, GPU-{index}, 00000000:0{index}:00.0, 81920, 81000\n" for index in range(8))
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ PRO = "0, NVIDIA RTX PRO 6000 Blackwell Workstation Edition, GPU-2, 00000000:01:
             [
                 {
                     "compute_capability": "12.1",
-                    "integrated": True,
+                    "pci_bus_id": "0000000F:01:00.0",
                     "memory_total_bytes": None,
                     "memory_free_bytes": None,
                     "memory_source": None,
@@ -53,7 +55,6 @@ PRO = "0, NVIDIA RTX PRO 6000 Blackwell Workstation Edition, GPU-2, 00000000:01:
             [
                 {
                     "compute_capability": "12.0",
-                    "integrated": False,
                     "memory_total_bytes": 97887 << 20,
                     "memory_source": "nvml",
                 }
@@ -62,8 +63,10 @@ PRO = "0, NVIDIA RTX PRO 6000 Blackwell Workstation Edition, GPU-2, 00000000:01:
         # A reading that failed is never 0, and no proof of shared memory.
         (
             "0, NVIDIA B200, GPU-3, 0:1, [Unknown Error], [Unknown Error], N/A\n",
-            [{"compute_capability": None, "integrated": None, "memory_total_bytes": None}],
+            [{"compute_capability": None, "integrated": None, "memory_total_bytes": None, "pci_bus_id": None}],
         ),
+        ("0, NVIDIA B200, GPU-3, 0:1, 0, 0, 10.0\n", [{"memory_total_bytes": None, "memory_source": None}]),
+        (OLD, [{"index": index, "compute_capability": None, "memory_total_bytes": 81920 << 20} for index in range(8)]),
         ("No devices were found\n", []),
         ("0, name\n", []),
         (None, []),
@@ -93,16 +96,33 @@ CUDA Version                              : 13.0
 GPU 0000000F:01:00.0
     Product Name                          : NVIDIA GB10
     Product Brand                         : NVIDIA RTX
+    MIG Mode
+        Current                           : N/A
+        Pending                           : N/A
+    Accounting Mode                       : Disabled
     GPU UUID                              : GPU-1
+GPU 00000000:01:00.0
+    Product Name                          : NVIDIA H200
+    MIG Mode
+        Current                           : Enabled
+        Pending                           : Enabled
+    GPU UUID                              : GPU-2
 """
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (QUERY, {"cuda_driver_version": "13.0", "brands": {"GPU-1": "NVIDIA RTX"}}),
-        ("CUDA Version   : Not Found\nGPU UUID : GPU-1\n", {"cuda_driver_version": None, "brands": {}}),
-        (None, {"cuda_driver_version": None, "brands": {}}),
+        (
+            QUERY,
+            {
+                "cuda_driver_version": "13.0",
+                "brands": {"GPU-1": "NVIDIA RTX"},
+                "migs": {"GPU-1": False, "GPU-2": True},
+            },
+        ),
+        ("CUDA Version   : Not Found\nGPU UUID : GPU-1\n", {"cuda_driver_version": None, "brands": {}, "migs": {}}),
+        (None, {"cuda_driver_version": None, "brands": {}, "migs": {}}),
     ],
 )
 def test_parse_smi_query(text: str | None, expected: dict[str, t.Any]) -> None:
@@ -122,53 +142,90 @@ SMI = {
     "nvidia-smi -q": (0, QUERY, ""),
     "nvidia-smi --query-compute-apps": (0, "10, 100\n", ""),
 }
+WITHOUT_CAPABILITY = {
+    "--query-gpu=index,name,uuid,pci.bus_id,memory.total,memory.free,compute_cap": (
+        2,
+        'Field "compute_cap" is not a valid field to query.\n\n',
+        "",
+    ),
+    "nvidia-smi --query-gpu": (0, OLD, ""),
+    "nvidia-smi -q": (0, "", ""),
+    "nvidia-smi --query-compute-apps": (0, "", ""),
+}
+MISSING = {"source": "nvml", "code": None, "name": "not found"}
+NOTHING = {"driver_present": True, "devices": None, "errors": [MISSING], "processes": None}
+
+
+def make_probe(**changes: t.Any) -> t.Callable[[dict[str, t.Any]], dict[str, t.Any]]:
+    def probe(request: dict[str, t.Any]) -> dict[str, t.Any]:
+        document = _gpu_probe.empty_document(request["machine"])
+        version, opened = _gpu_probe.parse_driver_version(request["driver_text"])
+        document.update(driver_version=version, open_kernel_module=opened, toolkit_version=request["toolkit_version"])
+        return {**document, **{key: list(value) if key == "errors" else value for key, value in changes.items()}}
+
+    return probe
 
 
 @pytest.mark.parametrize(
-    ("driver", "answers", "expected", "errors"),
+    ("changes", "answers", "expected", "errors"),
     [
-        (
-            None,
-            {},
-            {
-                "driver_present": False,
-                "driver_version": None,
-                "devices": [],
-                "libcuda": False,
-                "toolkit_version": False,
-            },
-            0,
-        ),
-        (OPEN, {}, {"driver_present": True, "driver_version": "580.95.05", "devices": None, "libcuda": None}, 1),
-        (OPEN, SMI, {"driver_present": True, "open_kernel_module": True, "cuda_driver_version": "13.0"}, 0),
-        (OPEN, {"nvidia-smi": (124, "", "")}, {"devices": None, "cuda_driver_version": None}, 3),
-        ("rubbish", SMI, {"driver_present": True, "driver_version": None, "open_kernel_module": None}, 1),
+        ({}, {}, {"driver_present": False, "devices": [], "libcuda": False, "toolkit_version": False}, 0),
+        # NVML answered, so nvidia-smi is not asked.
+        ({"driver_present": True, "devices": [{"name": "GPU"}]}, SMI, {"devices": [{"name": "GPU"}]}, 0),
+        ({"errors": [{**MISSING, "code": 18, "name": "NVML_ERROR"}], "devices": None}, SMI, {"devices": None}, 1),
+        (NOTHING, {}, {"driver_version": "580.95.05", "devices": None}, 2),
+        (NOTHING, SMI, {"driver_present": True, "open_kernel_module": True, "cuda_driver_version": "13.0"}, 1),
+        (NOTHING, {"nvidia-smi": (124, "", "")}, {"devices": None, "cuda_driver_version": None}, 2),
+        (NOTHING, {"nvidia-smi": (0, "No devices were found\n", "")}, {"devices": []}, 1),
+        (NOTHING, {"nvidia-smi": (0, "Aucun périphérique\n", "")}, {"devices": None}, 2),
+        (NOTHING, WITHOUT_CAPABILITY, {"cuda_driver_version": None}, 1),
     ],
 )
 def test_read_gpu(
-    tmp_path: Path, driver: str | None, answers: dict[str, t.Any], expected: dict[str, t.Any], errors: int
+    tmp_path: Path, changes: dict[str, t.Any], answers: dict[str, t.Any], expected: dict[str, t.Any], errors: int
 ) -> None:
-    if driver is not None:
-        (tmp_path / "proc" / "driver" / "nvidia").mkdir(parents=True)
-        (tmp_path / "proc" / "driver" / "nvidia" / "version").write_text(driver)
-    gpu, apps = _gpu.read_gpu(make_source(tmp_path, answers), "aarch64", 130664833024)
+    write(tmp_path, "proc/driver/nvidia/version", OPEN)
+    source = make_source(tmp_path, answers)
+    gpu, processes = _gpu.read_gpu(source, "aarch64", 130664833024, probe=make_probe(**changes))
     assert {key: gpu[key] for key in expected} == expected
     assert len(gpu["errors"]) == errors
     # The keys of the contract are there whatever happens.
-    assert {
-        "machine",
-        "driver_present",
-        "driver_version",
-        "open_kernel_module",
-        "cuda_driver_version",
-        "libcuda",
-        "toolkit_version",
-    } <= set(gpu)
-    assert {"devices", "kernel_launch", "ptx_jit", "errors"} <= set(gpu)
-    if answers is SMI:
+    assert set(gpu) == set(_gpu_probe.empty_document("aarch64")) - {"processes"}
+    if answers is SMI and changes is NOTHING:
         assert gpu["devices"][0]["memory_total_bytes"] == 130664833024
         assert (gpu["devices"][0]["memory_source"], gpu["devices"][0]["brand"]) == ("meminfo", "NVIDIA RTX")
-        assert apps == [{"pid": 10, "used_bytes": 100 << 20}]
+        assert (gpu["devices"][0]["integrated"], gpu["devices"][0]["mig"]) == (True, False)
+        assert processes == [{"pid": 10, "used_bytes": 100 << 20}]
+    if answers is WITHOUT_CAPABILITY:
+        assert [device["integrated"] for device in gpu["devices"]] == [False] * 8
+
+
+def test_what_cuda_knows_completes_nvidia_smi(tmp_path: Path) -> None:
+    device = {
+        "name": "NVIDIA A100",
+        "uuid": "GPU-3",
+        "pci_bus_id": "00000000:03:00.0",
+        "compute_capability": "8.0",
+        "integrated": False,
+        "memory_total_bytes": 85000000000,
+    }
+    probe = make_probe(**{**NOTHING, "devices": [device]})
+    gpu, _processes = _gpu.read_gpu(make_source(tmp_path, WITHOUT_CAPABILITY), "x86_64", None, probe=probe)
+    assert [item["compute_capability"] for item in gpu["devices"]] == [None] * 3 + ["8.0"] + [None] * 4
+
+
+def test_the_time_of_nvidia_smi_is_bounded(tmp_path: Path) -> None:
+    asked: list[list[str]] = []
+
+    def run(argv: list[str]) -> tuple[int, str, str]:
+        asked.append(argv)
+        return 124, "", ""
+
+    source = Source(run, lambda name: f"/bin/{name}" if name == "nvidia-smi" else None, str(tmp_path))
+    _gpu.read_gpu(source, "x86_64", None, probe=make_probe(**NOTHING))
+    # One that hangs is not asked again.
+    assert [argv[:4] for argv in asked] == [["timeout", "-k", "1", "20"]]
+    assert source.errors[-1]["name"] == "no answer within 20 s"
 
 
 def write(root: Path, path: str, text: str) -> None:
