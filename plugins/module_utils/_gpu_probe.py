@@ -82,9 +82,9 @@ _ATTRIBUTE_MINOR = 76
 
 def parse_driver_version(text: str | None) -> tuple[str | None, bool | None]:
     """Version and openness of the kernel module from /proc/driver/nvidia/version."""
-    for line in (text or "").splitlines():
+    for line in (text or "")[:4096].splitlines():
         # The open module writes "NVIDIA UNIX Open Kernel Module for aarch64  580.95.05", the other one has no "for".
-        match = re.match(r"^NVRM version:.*Kernel Module\s+(?:for \S+\s+)?([0-9][0-9.]*)", line)
+        match = re.match(r"^NVRM version:.*Kernel Module\s+(?:for \S+\s+)?([0-9][0-9.]{0,40})", line)
         if match:
             return match.group(1), "Open Kernel Module" in line
     return None, None
@@ -106,7 +106,7 @@ def parse_cuda_version(number: int) -> str | None:
 
 def parse_library_version(path: str | None) -> str | None:
     """The driver's version in the file name of one of its libraries."""
-    match = re.search(r"\.so\.([0-9]+(?:\.[0-9]+)+)$", path or "")
+    match = re.search(r"\.so\.([0-9]{1,9}(?:\.[0-9]{1,9}){1,3})$", path or "")
     return match.group(1) if match else None
 
 
@@ -237,7 +237,7 @@ def is_forward_compat(path: str | None, version: str | None, driver_version: str
 
 
 def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".") if part.isdigit()]
+    return [int(part) for part in re.findall(r"[0-9]{1,9}", version)]
 
 
 # Native calls. The functions from here to the sections run in a child only.
