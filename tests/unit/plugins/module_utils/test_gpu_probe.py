@@ -7,7 +7,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import struct
+import subprocess
 import time
 import typing as t
 from pathlib import Path
@@ -459,6 +461,27 @@ def test_libraries_that_are_missing_or_no_libraries(tmp_path: Path) -> None:
     assert (document["driver_present"], document["libcuda"], document["devices"]) == (True, None, None)
     assert document["errors"][0] == {"source": "nvml", "code": None, "name": "not found"}
     assert "libcuda.so.1" in document["errors"][1]["name"]
+
+
+PTXAS = shutil.which("ptxas") or shutil.which("ptxas", path="/usr/local/cuda/bin")
+
+
+@pytest.mark.skipif(PTXAS is None, reason="no CUDA toolkit on this machine")
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_120", "sm_121"])
+def test_the_kernels_assemble(tmp_path: Path, target: str) -> None:
+    assert PTXAS is not None
+    done = subprocess.run([PTXAS, "--version"], capture_output=True, text=True, check=True)
+    own = _cuda_tables.ptx_version(str(_gpu.parse_nvcc(done.stdout)))
+    assert own is not None
+    for version in ("7.0", own):
+        source = tmp_path / f"{version}.ptx"
+        source.write_bytes(_gpu_probe._ptx(version, "sm_70"))
+        argv = [PTXAS, "--gpu-name", target, str(source), "-o", str(tmp_path / "out")]
+        assert subprocess.run(argv, capture_output=True, text=True, check=False).stderr == ""
+    # The table names the newest version that it takes, so that a driver that is older by one release is noticed.
+    major, minor = own.split(".")
+    source.write_bytes(_gpu_probe._ptx(f"{major}.{int(minor) + 1}", "sm_70"))
+    assert "current version is '" + own in subprocess.run(argv, capture_output=True, text=True, check=False).stderr
 
 
 def test_tables() -> None:
