@@ -29,29 +29,43 @@ def duration(seconds: int) -> str:
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+# What is not a copy from the head.
+TITLES = {"hub": "the download", "pull": "the pull of the image", "build": "the build of the image"}
+
+
+def title(name: str) -> str:
+    """Return what a transfer is called in an error."""
+    return TITLES.get(name, f"the transfer of {name}")
+
+
 def progress_line(host: str, transfer: dict[str, t.Any]) -> str:
     """Return the line that shows how far a transfer is."""
     if transfer["state"] == "absent":
         return f"{host}: {transfer['name']}: nothing to copy"
     if transfer["state"] == "finished":
-        return f"{host}: {transfer['name']}: complete, {amount(transfer['bytes_total'])}"
+        size = f", {amount(transfer['bytes_total'])}" if transfer["bytes_total"] else ""
+        return f"{host}: {transfer['name']}: complete{size}"
     parts = [f"{host}: {transfer['name']}: {transfer['phase'] or 'starting'}"]
     if transfer["bytes_total"]:
         parts.append(f"{amount(transfer['bytes_done'])} of {amount(transfer['bytes_total'])}")
+    elif transfer["bytes_done"]:
+        parts.append(f"{amount(transfer['bytes_done'])} so far")
     if transfer["rate_bytes_s"]:
         parts.append(f"{transfer['rate_bytes_s'] / 1024**2:.0f} MiB/s")
     if transfer["seconds_left"] is not None:
         parts.append(f"{duration(transfer['seconds_left'])} left")
+    if transfer["detail"]:
+        parts.append(transfer["detail"])
     return ", ".join(parts)
 
 
 def failure(host: str, transfer: dict[str, t.Any]) -> str:
     """Return what to tell the user about a transfer that failed."""
-    text = f"{host}: the transfer of {transfer['name']} has failed. {transfer['error']}"
-    journal = [line for line in transfer["journal"] if line and line != transfer["error"]]
+    text = f"{host}: {title(transfer['name'])} has failed. {transfer['error']}"
+    journal = [line for line in transfer["journal"] if line and line not in (transfer["error"] or "")]
     if journal:
         text += f" Last lines of {transfer['unit']}: {' | '.join(journal).rstrip('.')}."
-    return f"{text} What is complete on {host} is kept: run it again, and the copy resumes."
+    return f"{text} What is complete on {host} is kept: run it again, and it goes on from there."
 
 
 class ActionModule(ActionBase):
@@ -95,8 +109,8 @@ class ActionModule(ActionBase):
                     raise AnsibleActionFail(failure(host, transfer))
                 if transfer["state"] == "absent" and transfer["name"] in were_running:
                     raise AnsibleActionFail(
-                        f"{host}: the transfer of {transfer['name']} was cancelled or the node restarted while it ran."
-                        " What is complete is kept: run it again, and the copy resumes."
+                        f"{host}: {title(transfer['name'])} was cancelled or the node restarted while it ran."
+                        " What is complete is kept: run it again, and it goes on from there."
                     )
             running = [transfer for transfer in transfers if transfer["state"] == "running"]
             were_running.update(transfer["name"] for transfer in running)
@@ -105,7 +119,7 @@ class ActionModule(ActionBase):
             if now - started > args["timeout"]:
                 lines = "; ".join(progress_line(host, transfer) for transfer in running)
                 raise AnsibleActionFail(
-                    f"After {args['timeout']} s the copy still runs ({lines}). It goes on without being watched:"
+                    f"After {args['timeout']} s it still runs ({lines}). It goes on without being watched:"
                     " run it again to go on waiting, or raise the timeout."
                 )
             time.sleep(args["poll"])

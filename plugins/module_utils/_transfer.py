@@ -110,6 +110,7 @@ def describe(
         "bytes_done": done,
         "bytes_total": total,
         "rate_bytes_s": rate if state == "running" else 0,
+        "detail": progress.get("detail") if state == "running" else None,
         "seconds_left": int((total - done) / rate) if state == "running" and rate and total else None,
         "started": progress.get("started"),
         "updated": progress.get("updated"),

@@ -7,21 +7,25 @@
 # It is also a program of its own: the modules write its source to the node, where a transient systemd unit runs it.
 # So it imports nothing but the standard library, and nothing of the collection.
 
-"""Copy weights or an image from the head to this node, or export an image on the head."""
+"""Copy weights or an image from the head to this node, export, pull or build an image, or download a model."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import fcntl
 import hashlib
 import json
 import os
 import platform
 import posixpath
+import pty
 import re
 import shlex
 import shutil
+import struct
 import sys
+import termios
 import time
 import traceback
 import typing as t
@@ -40,6 +44,11 @@ POLL_S = 2.0
 SAVE_S = 10.0
 # First AES-GCM: every CPU that this collection knows has instructions for it.
 CIPHERS = "aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr"
+# What `docker pull` draws on a terminal: a layer, what happens to it, and how much of it has come.
+LAYER_RE = re.compile(
+    r"\b(?P<layer>[0-9a-f]{12}): (?P<what>[A-Z][a-z]+(?: [a-z]+)*)(?:\s+\[[=> ]*\]\s+(?P<done>[\d.]+[kMGT]?B)/(?P<all>[\d.]+[kMGT]?B))?"
+)
+CONTROL_RE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # rsync writes to .NAME.XXXXXX beside the file until it is complete.
 TEMPORARY_RE = re.compile(r"^\.(?P<name>.+)\.[A-Za-z0-9]{6}$")
 
@@ -205,6 +214,40 @@ def disk_problem(path: str, have: int, need: int, what: str) -> str | None:
     )
 
 
+def decimal_bytes(text: str) -> int:
+    """Return the number behind C(12.3MB) and the like, whose units are powers of a thousand."""
+    number, prefix = re.match(r"^([\d.]*)([kMGT]?)B$", text).groups()  # type: ignore[union-attr]
+    return int(float(number) * 1000 ** " kMGT".index(prefix or " "))
+
+
+class Layers:
+    """How far a pull is, from what `docker pull` draws."""
+
+    def __init__(self) -> None:
+        self._layers: dict[str, JSON] = {}
+
+    def see(self, line: str) -> None:
+        for match in LAYER_RE.finditer(line):
+            layer = self._layers.setdefault(match["layer"], {"bytes": None, "done": 0, "complete": False})
+            if match["what"] == "Downloading" and match["all"]:
+                layer["bytes"], layer["done"] = decimal_bytes(match["all"]), decimal_bytes(match["done"])
+            elif match["what"] in ("Verifying Checksum", "Download complete", "Extracting", "Pull complete"):
+                layer["done"] = layer["bytes"] or 0
+            if match["what"] in ("Pull complete", "Already exists"):
+                layer["complete"] = True
+
+    def state(self) -> JSON:
+        """Return the changes of the progress; the total is known once every layer has said its size."""
+        layers = self._layers.values()
+        complete = sum(layer["complete"] for layer in layers)
+        sized = all(layer["complete"] or layer["bytes"] is not None for layer in layers)
+        return {
+            "bytes_done": sum(layer["done"] for layer in layers),
+            "bytes_total": sum(layer["bytes"] or 0 for layer in layers) if sized else 0,
+            "detail": f"{complete} of {len(layers)} layers unpacked" if layers else None,
+        }
+
+
 def worth_a_retry(code: int, stderr: str) -> bool:
     """Tell whether the same command may succeed a little later."""
     refused = "Permission denied (" in stderr or "Host key verification failed" in stderr
@@ -350,6 +393,7 @@ class Progress:
             "bytes_done": 0,
             "bytes_total": 0,
             "rate_bytes_s": 0,
+            "detail": None,
             "started": now,
             "updated": now,
             "error": None,
@@ -381,6 +425,46 @@ async def run(argv: t.Sequence[str], stdin: bytes = b"") -> tuple[int, str, str]
     )
     out, err = await process.communicate(stdin)
     return process.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace")
+
+
+async def drawn(
+    argv: t.Sequence[str], see: t.Callable[[str], None], environment: t.Mapping[str, str] | None = None
+) -> tuple[int, list[str]]:
+    """Run a command on a terminal of its own, since some draw progress nowhere else; return code and the last lines."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 200, 160, 0, 0))
+    last: list[str] = []
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=follower,
+            stderr=follower,
+            env={**os.environ, **(environment or {}), "TERM": "xterm"},
+        )
+    finally:
+        os.close(follower)
+
+    def read() -> None:
+        rest = ""
+        while True:
+            try:
+                data = os.read(leader, 65536)
+            except OSError:  # the terminal's other side is closed
+                data = b""
+            *lines, rest = re.split(r"[\r\n]+", rest + CONTROL_RE.sub("", data.decode(errors="replace")))
+            for line in [*lines, rest] if not data else lines:
+                if line.strip():
+                    see(line)
+                    last[:] = [*last[-99:], line.rstrip()]
+            if not data:
+                return
+
+    try:
+        await asyncio.get_running_loop().run_in_executor(None, read)
+        return await process.wait(), last
+    finally:
+        os.close(leader)
 
 
 async def pipe(first: t.Sequence[str], second: t.Sequence[str]) -> None:
@@ -779,11 +863,64 @@ class Hub:
             )
 
 
+class Pull:
+    """Pull an image from its registry."""
+
+    def __init__(self, job: JSON, progress: Progress) -> None:
+        self.job = job
+        self.progress = progress
+
+    async def run(self) -> None:
+        layers = Layers()
+        self.progress.update(phase="pulling")
+        work = drawn(["docker", "pull", self.job["image"]], layers.see)
+        code, last = await watched(work, lambda: self.progress.update(**layers.state()))
+        if code:
+            seen = "; ".join(line for line in last if not LAYER_RE.search(line))[-1000:]
+            raise TransferError(
+                f"{self.job['image']} cannot be pulled on {platform.node()}. Check the name, that the registry can be reached"
+                f" from there, and, where it asks for a login, `docker login` there as root. Seen: {seen or 'no message'}"
+            )
+
+
+class Build:
+    """Build an image from its recipe."""
+
+    def __init__(self, job: JSON, progress: Progress) -> None:
+        self.job = job
+        self.progress = progress
+
+    async def run(self) -> None:
+        # By name alone: what an argument is stands in the environment, which only root reads.
+        arguments = [part for name in self.job["arguments"] for part in ("--build-arg", name)]
+        where = ["--network", self.job["network"], "--tag", self.job["image"], self.job["path"]]
+        detail = ""
+
+        def see(line: str) -> None:
+            nonlocal detail
+            detail = line.strip()[:120]
+            say(line)
+
+        self.progress.update(phase="building")
+        work = drawn(
+            ["docker", "build", *arguments, *where], see, {**self.job["arguments"], "BUILDKIT_PROGRESS": "plain"}
+        )
+        code, last = await watched(work, lambda: self.progress.update(detail=detail))
+        if code:
+            end = "\n".join(last)[-1500:]
+            raise TransferError(
+                f"{self.job['image']} cannot be built on {platform.node()}. The recipe is {self.job['path']}/Dockerfile there."
+                f" Where pip needs a proxy or another index, set engine_image_build_args. The end of the log:\n{end}"
+            )
+
+
 KINDS: dict[str, t.Callable[[JSON, Progress], t.Any]] = {
     "weights": Weights,
     "image": Image,
     "export": Export,
     "hub": Hub,
+    "pull": Pull,
+    "build": Build,
 }
 
 

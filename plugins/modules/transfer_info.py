@@ -72,7 +72,7 @@ transfers:
       type: str
       sample: active
     phase:
-      description: V(starting), V(waiting), V(verifying), V(copying), V(loading) or V(done); V(null) where nothing runs.
+      description: V(starting), V(waiting), V(verifying), V(copying), V(loading), V(pulling), V(building) or V(done); V(null) where nothing runs.
       type: str
       sample: copying
     bytes_done:
@@ -87,6 +87,10 @@ transfers:
       description: Bytes a second over the last ten seconds.
       type: int
       sample: 650000000
+    detail:
+      description: What it is at, in words, where bytes do not tell; V(null) where nothing runs.
+      type: str
+      sample: 7 of 31 layers unpacked
     seconds_left:
       description: Seconds until the end at this rate; V(null) where it is not known.
       type: int

@@ -27,6 +27,7 @@ def known(state: str, **changes: t.Any) -> dict[str, t.Any]:
         "bytes_total": 5 * GIB,
         "rate_bytes_s": 640 * 1024**2,
         "seconds_left": 6,
+        "detail": None,
         "error": None,
         "journal": [],
     }
@@ -36,7 +37,15 @@ def known(state: str, **changes: t.Any) -> dict[str, t.Any]:
 LINES = [
     (known("running"), "n2: weights: copying, 1.0 GiB of 5.0 GiB, 640 MiB/s, 6 s left"),
     (known("running", seconds_left=600), "n2: weights: copying, 1.0 GiB of 5.0 GiB, 640 MiB/s, 10 min left"),
-    (known("running", phase=None, bytes_total=0, rate_bytes_s=0, seconds_left=None), "n2: weights: starting"),
+    (
+        known("running", phase=None, bytes_done=0, bytes_total=0, rate_bytes_s=0, seconds_left=None),
+        "n2: weights: starting",
+    ),
+    (
+        known("running", phase="pulling", bytes_total=0, seconds_left=None, detail="3 of 9 layers unpacked"),
+        "n2: weights: pulling, 1.0 GiB so far, 640 MiB/s, 3 of 9 layers unpacked",
+    ),
+    (known("finished", bytes_total=0), "n2: weights: complete"),
     (known("finished"), "n2: weights: complete, 5.0 GiB"),
     (known("absent"), "n2: weights: nothing to copy"),
 ]
@@ -104,10 +113,10 @@ FAILURES = [
         [known("running"), known("failed", error="The disk is full.", journal=["The disk is full.", "No space left"])],
         60,
         "n2: the transfer of weights has failed. The disk is full. Last lines of sparkgate-transfer-weights.service:"
-        " No space left. What is complete on n2 is kept: run it again, and the copy resumes.",
+        " No space left. What is complete on n2 is kept: run it again, and it goes on from there.",
     ),
     ([known("running"), known("absent")], 60, "was cancelled or the node restarted while it ran"),
-    ([known("running")], -1, "the copy still runs (n2: weights: copying, 1.0 GiB of 5.0 GiB"),
+    ([known("running")], -1, "it still runs (n2: weights: copying, 1.0 GiB of 5.0 GiB"),
 ]
 
 

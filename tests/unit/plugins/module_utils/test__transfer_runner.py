@@ -495,3 +495,86 @@ def test_known_layers(local: list[list[str]], expected: list[str]) -> None:
 def test_a_file_that_a_needed_layer_shares_is_fetched() -> None:
     layers = [LAYERS[0], {**LAYERS[1], "path": LAYERS[0]["path"]}]
     assert runner.known_layers(layers, [["sha256:1"]]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("0B", 0), ("812B", 812), ("45.6kB", 45600), ("1.5MB", 1500000), ("2.25GB", 2250000000)]
+)
+def test_decimal_bytes(text: str, number: int) -> None:
+    assert runner.decimal_bytes(text) == number
+
+
+LAYER_STATES = [
+    ([], {"bytes_done": 0, "bytes_total": 0, "detail": None}),
+    (["a1b2c3d4e5f6: Pulling fs layer"], {"bytes_done": 0, "bytes_total": 0, "detail": "0 of 1 layers unpacked"}),
+    (
+        ["a1b2c3d4e5f6: Already exists", "b1b2c3d4e5f6: Downloading [=====>      ]  12.5MB/45MB"],
+        {"bytes_done": 12500000, "bytes_total": 45000000, "detail": "1 of 2 layers unpacked"},
+    ),
+    # One layer has not begun: the sum is not known yet.
+    (
+        ["a1b2c3d4e5f6: Waiting", "b1b2c3d4e5f6: Downloading [=====>      ]  12.5MB/45MB"],
+        {"bytes_done": 12500000, "bytes_total": 0, "detail": "0 of 2 layers unpacked"},
+    ),
+    (
+        [
+            "b1b2c3d4e5f6: Downloading [=====>      ]  12.5MB/45MB",
+            "b1b2c3d4e5f6: Download complete",
+            "b1b2c3d4e5f6: Extracting [=>          ]  1MB/45MB",
+        ],
+        {"bytes_done": 45000000, "bytes_total": 45000000, "detail": "0 of 1 layers unpacked"},
+    ),
+    (
+        ["b1b2c3d4e5f6: Downloading [=====>      ]  12.5MB/45MB", "b1b2c3d4e5f6: Pull complete", "Digest: sha256:00"],
+        {"bytes_done": 45000000, "bytes_total": 45000000, "detail": "1 of 1 layers unpacked"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("lines", "state"), LAYER_STATES)
+def test_layers_of_a_pull(lines: list[str], state: dict[str, t.Any]) -> None:
+    layers = runner.Layers()
+    for line in lines:
+        layers.see(line)
+    assert layers.state() == state
+
+
+PULLED = "printf 'a1b2c3d4e5f6: Downloading [==>  ]  1MB/4MB\\r\\033[2Ka1b2c3d4e5f6: Pull complete\\n'; test -t 1"
+MAKES = [
+    ({"kind": "pull"}, PULLED, None),
+    (
+        {"kind": "pull"},
+        "echo unauthorized: no such repository; exit 1",
+        "cannot be pulled on .* Seen: unauthorized: no such",
+    ),
+    (
+        {"kind": "build"},
+        'test "$*" = "build --build-arg INDEX --network host --tag m:1 /recipe" && test "$INDEX" = secret',
+        None,
+    ),
+    (
+        {"kind": "build"},
+        "echo Step 3; echo no such package; exit 1",
+        "cannot be built on .* /recipe/Dockerfile .*\nStep 3\nno such package$",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "script", "message"), MAKES)
+def test_pull_and_build(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, t.Any], script: str, message: str | None
+) -> None:
+    """Docker is played by a shell script that looks at its arguments and its terminal."""
+    docker = tmp_path / "docker"
+    docker.write_text(f"#!/bin/sh\n{script}\n")
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    job = {"image": "m:1", "path": "/recipe", "network": "host", "arguments": {"INDEX": "secret"}, **changes}
+    code = asyncio.run(runner.work({**job, "progress": str(tmp_path / "progress.json")}))
+    progress = json.loads((tmp_path / "progress.json").read_text())
+    assert (code, progress["finished"]) == ((0, True) if message is None else (1, False)), progress["error"]
+    if message:
+        with pytest.raises(runner.TransferError, match=message):
+            raise runner.TransferError(progress["error"])
+    elif changes["kind"] == "pull":
+        assert progress["bytes_total"] == 4000000
