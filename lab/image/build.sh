@@ -5,6 +5,7 @@
 # Runs in the build container of the base image (bash -euo pipefail), where lab/up sets:
 #   UV, NEWER     the installer and the newer transformers, pinned
 #   UV_ARGUMENTS  where this machine gets its packages from
+#   CUDA_TORCH_GB what the base image takes on disk, with its copies, where torch comes with CUDA's libraries
 # /opt/newer, /opt/model and /mnt/wheels* are mounted, and do not become part of the image.
 set -euo pipefail
 
@@ -25,8 +26,21 @@ python3 -m venv /mnt/uv # beside its cache in the same file system, so that file
 eval "set -- $UV_ARGUMENTS"
 install() { /mnt/uv/bin/uv pip install --quiet --python "$python" "$@"; }
 
+requirements=/opt/lab/requirements.txt
+if ! install "$@" --no-deps --dry-run "$(grep '^torch==' "$requirements")" 2>/dev/null; then
+  # PyPI has no CPU build of torch, and its own one runs on a CPU as well, with CUDA's libraries beside it.
+  free=$(df --output=avail --block-size=1G / | tail -n 1)
+  if [ "$free" -lt "$CUDA_TORCH_GB" ]; then
+    echo "no CPU build of torch was found, and the one with CUDA's libraries needs $CUDA_TORCH_GB GB of disk, of which $((free)) GB are free"
+    exit 1
+  fi
+  echo "installing torch with CUDA's libraries (about 3 GB), since no CPU build was found"
+  sed -i 's/^\(torch==.*\)+cpu$/\1/' "$requirements"
+  install "$@" --constraint "$requirements" "$(grep '^torch==' "$requirements")"
+fi
+
 echo "installing the engines"
-install "$@" -r /opt/lab/requirements.txt
+install "$@" --no-deps -r "$requirements"
 
 echo "installing the shims"
 cp -r /opt/lab/shims/*/ "$site/"
@@ -47,7 +61,7 @@ cd /
 # takes the newer transformers: SGLang cannot even be imported beside the old one.
 echo "loading the engines once"
 # shellcheck disable=SC2086 # a list
-install "$@" --target /opt/newer $NEWER
+install "$@" --no-deps --target /opt/newer $NEWER
 PYTHONPATH=/opt/newer "$python" - <<'END'
 import importlib
 import sys

@@ -5,13 +5,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import shlex
 import shutil
-import typing as t
-from pathlib import Path
 
 import docker
 from docker.models.containers import Container
@@ -54,20 +50,6 @@ def ensure(client: docker.DockerClient, rootfs: str, registry: Registry, progres
     return f"{s.REGISTRY_NAME}:{s.REGISTRY_PORT}/{s.BASE_REPOSITORY}@{registry.digest(s.BASE_REPOSITORY, tag)}"
 
 
-@contextlib.contextmanager
-def torch_hint(log: Path) -> t.Iterator[None]:
-    """Say what to do where the one package that PyPI lacks cannot be had."""
-    try:
-        yield
-    except s.LabError as error:
-        if log.exists() and re.search(r"no version of torch\b", log.read_text(errors="replace")):
-            raise s.LabError(
-                f"{error}\nPyPI has no CPU build of torch. Set SPARKGATE_LAB_TORCH_INDEX to the index of CPU wheels that "
-                "PyTorch's installation page names, or put the wheel into a folder that pip's find-links names; then run lab/up again."
-            ) from error
-        raise
-
-
 def make(
     client: docker.DockerClient,
     rootfs: str,
@@ -95,10 +77,7 @@ def make(
             with progress.long("put the base image into the registry"):
                 registry.push(container, s.BASE_REPOSITORY, tag, CONFIG, str(client.version()["Arch"]))
 
-    with (
-        progress.long("build the base image and the model", lambda: images.last_line(log, "[a-z]+ing( |$)")),
-        torch_hint(log),
-    ):
+    with progress.long("build the base image and the model", lambda: images.last_line(log, "[a-z]+ing( |$)")):
         images.run(
             client,
             rootfs,
@@ -115,6 +94,7 @@ def make(
                 "UV": s.UV,
                 "UV_ARGUMENTS": shlex.join(arguments),
                 "NEWER": " ".join(s.NEW_TRANSFORMERS),
+                "CUDA_TORCH_GB": str(s.CUDA_TORCH_GB),
             },
             then=push,
         )

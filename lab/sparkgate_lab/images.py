@@ -182,7 +182,7 @@ def pip_config(settings: dict[str, str]) -> bytes:
 
 def uv_arguments(settings: dict[str, str]) -> list[str]:
     """The same indexes for uv, which reads no pip.conf."""
-    arguments = ["--no-deps", "--index-strategy=unsafe-best-match"]
+    arguments = ["--index-strategy=unsafe-best-match"]
     for key in ("index-url", "extra-index-url", "find-links"):
         arguments += [f"--{key}={part}" for part in settings.get(key, "").split() if not is_local(part)]
     return arguments + [f"--allow-insecure-host={host}" for host in settings.get("trusted-host", "").split()]

@@ -39,6 +39,8 @@ NEW_TRANSFORMERS = ("transformers==5.19.0", "huggingface_hub==2.4.0", "tokenizer
 
 UV = "uv==0.9.26"
 NODE_SHM = "4g"
+# Where PyPI's torch with CUDA's libraries stands in for a CPU build: the registry's copy and each node's of 7 GB more.
+CUDA_TORCH_GB = 30
 
 
 def digest(*parts: bytes | str) -> str:
