@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: gpu_info
 short_description: Read the GPUs of a node and try one kernel on them
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Reads the kernel driver, the driver's libraries as they are really loaded, and the devices. Runs a kernel on each
     device and reads its result back. Loads PTX of the version that the node's CUDA toolkit writes.
