@@ -12,6 +12,7 @@ import json
 import typing as t
 
 MARKER = "SPARKGATE-DOCUMENT"
+PROGRESS = "SPARKGATE-PROGRESS"
 
 REQUEST_KEYS = (
     "sections",

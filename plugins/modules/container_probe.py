@@ -116,6 +116,10 @@ options:
     description: Seconds for all sections together.
     type: int
     default: 600
+  show_progress:
+    description: Whether the action plugin runs it in the background and shows what it is at. For what takes minutes.
+    type: bool
+    default: false
   program:
     description: Source of the program. The action plugin sets it.
     type: str
@@ -185,6 +189,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkgate.blackwell.plugins.module_utils._container_probe import (
+    PROGRESS,
     ProbeError,
     container_command,
     explain,
@@ -255,7 +260,7 @@ class Probe:
         finally:
             os.unlink(env_file)
             self.remove(id_file)
-        tail = err.splitlines()[-TAIL_LINES:]
+        tail = [line for line in err.splitlines() if not line.startswith(PROGRESS)][-TAIL_LINES:]
         problem = explain(rc, out, tail, self.module.params, self.nonce)
         if problem:
             self.module.fail_json(msg=problem, rc=rc, stderr_tail=tail)
@@ -312,6 +317,7 @@ def main() -> None:
             "max_tokens": {"type": "int", "default": 16, "no_log": False},
             "dtype": {"type": "str", "choices": ["float16", "bfloat16", "float32"], "default": "bfloat16"},
             "timeout": {"type": "int", "default": 600},
+            "show_progress": {"type": "bool", "default": False},
             "program": {"type": "str"},
         },
         supports_check_mode=True,

@@ -21,6 +21,8 @@ import time
 import typing as t
 
 MARKER = "SPARKGATE-DOCUMENT"
+PROGRESS = "SPARKGATE-PROGRESS"
+PROGRESS_SECONDS = 5.0
 LIGHT_SECTION_SECONDS = 120.0
 SERVER_STOP_SECONDS = 20.0
 LOG_LINES = 40
@@ -283,6 +285,18 @@ def telling_lines(lines: list[str]) -> list[str]:
     return [line[:1000] for line in [*named[:LOG_ERRORS], *lines[-LOG_LINES:]]]
 
 
+def _tell(text: str) -> None:
+    """Write what is going on where the container's log shows it."""
+    _write(2, f"{PROGRESS} {text[:200]}\n".encode())
+
+
+def _last_line(log: t.IO[bytes]) -> str:
+    # Read at a place of its own: the server writes at the place that the file keeps.
+    size = os.fstat(log.fileno()).st_size
+    lines = os.pread(log.fileno(), 4096, max(0, size - 4096)).decode(errors="replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "no log yet")
+
+
 def section_generate(request: Request) -> t.Any:
     """Start the engine's own server, ask it once, stop it."""
     import socket
@@ -307,7 +321,7 @@ def section_generate(request: Request) -> t.Any:
             result["error"] = f"port {request['engine_port']} is in use by another process, so no server was started"
             return result
     with tempfile.TemporaryFile() as log:
-        started = time.monotonic()
+        started = told = time.monotonic()
         server = subprocess.Popen(
             request["engine_argv"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
@@ -318,6 +332,9 @@ def section_generate(request: Request) -> t.Any:
                 elif time.monotonic() > end:
                     result["error"] = f"the engine's server was not ready after {time.monotonic() - started:.0f} s"
                 else:
+                    if time.monotonic() > told + PROGRESS_SECONDS:
+                        told = time.monotonic()
+                        _tell(f"the engine loads: {_last_line(log)}")
                     time.sleep(0.5)
             if result["error"] is None and server.poll() is not None:
                 # Something else answers on this port.
@@ -327,6 +344,7 @@ def section_generate(request: Request) -> t.Any:
                 )
             if result["error"] is None:
                 result["ready_seconds"] = round(time.monotonic() - started, 2)
+                _tell("the engine generates")
                 asked = time.monotonic()
                 body = {
                     "model": request["served_model_name"],
@@ -392,6 +410,7 @@ def section_oracle(request: Request) -> t.Any:
         return_dict=True,
     ).to(where)
     started = time.monotonic()
+    _tell("transformers generates, to compare")
     with torch.no_grad():
         out = model.generate(
             **asked,
@@ -511,6 +530,7 @@ def run(request: Request) -> None:
         left = started + request["timeout"] - time.monotonic()
         seconds = left if heavy else min(LIGHT_SECTION_SECONDS, left)
         begun = time.monotonic()
+        _tell(f"looking at {name}")
         value: t.Any
         error: dict[str, t.Any] | None
         if seconds <= 0:
