@@ -492,6 +492,34 @@ demo_failed = False
 purge = False
 
 
+class Beside:
+    """The parts that need no lab, in a process of their own beside those that do and mostly wait for it."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.log = BUILD / "test" / "beside.log"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        argv = [sys.executable, __file__, *(word for name in names for word in ("--part", name))]
+        with self.log.open("w") as out:
+            self.process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            )
+        running.append(self.process)
+        print(f"\n{', '.join(names)}: they run beside the others, and are shown at the end", flush=True)
+
+    def result(self) -> tuple[Tally, list[str]]:
+        """Wait for its end and show it; return what it counted and how long each part took."""
+        self.process.wait()
+        running.remove(self.process)
+        text = self.log.read_text(errors="replace")
+        shown, _newline, last = text.rstrip().rpartition("\n")
+        print(shown, flush=True)
+        counts = re.fullmatch(r"(\d+) passed, (\d+) failed, (\d+) skipped", last)
+        if counts is None:
+            print(last, flush=True)
+            return Tally(failed=1), []
+        return Tally(*map(int, counts.groups())), re.findall(r"^=== (\S+ +[\d.]+ s .*)$", text, re.MULTILINE)
+
+
 def interrupted(number: int, frame: types.FrameType | None) -> t.NoReturn:
     raise KeyboardInterrupt
 
@@ -521,6 +549,11 @@ def main() -> int:
     total = Tally()
     durations: list[str] = []
     pending = list(wanted)
+    quiet = [name for name in wanted if name not in (*LAB_PARTS, "down")]
+    beside = None
+    if quiet and len(quiet) < len(wanted):
+        beside = Beside(quiet)
+        pending = [name for name in wanted if name not in quiet]
     try:
         while pending:
             name = pending.pop(0)
@@ -536,6 +569,10 @@ def main() -> int:
             total.add(part.tally)
             durations.append(f"{name:<12} {time.monotonic() - started:7.1f} s  {part.tally}")
             print(f"=== {durations[-1]}", flush=True)
+        if beside:
+            counted, lasted = beside.result()
+            total.add(counted)
+            durations = lasted + durations
     except KeyboardInterrupt:
         for process in running:
             end(process)
