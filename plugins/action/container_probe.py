@@ -4,14 +4,15 @@
 
 from __future__ import annotations
 
-import inspect
 import secrets
 import typing as t
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.sparkgate.blackwell.plugins.plugin_utils import _background, _container_program
+from ansible_collections.sparkgate.blackwell.plugins.plugin_utils import _background
+from ansible_collections.sparkgate.blackwell.plugins.plugin_utils._bundle import bundle
+from ansible_collections.sparkgate.blackwell.plugins.plugin_utils._container_program import PROGRESS
 
 display = Display()
 
@@ -32,7 +33,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
         del tmp
-        args = {**self._task.args, "program": inspect.getsource(_container_program)}
+        args = {**self._task.args, "program": bundle()}
         task_vars = task_vars or {}
         shows = boolean(args.get("show_progress") or False)
         if shows and not self._task.check_mode and not self._task.async_val:
@@ -62,7 +63,7 @@ class ActionModule(ActionBase):
             said = [
                 line.partition(" ")[2]
                 for line in str(answer.get("stderr", "")).splitlines()
-                if line.startswith(_container_program.PROGRESS)
+                if line.startswith(PROGRESS)
             ]
             if said and said[-1] != shown:
                 shown = said[-1]

@@ -65,11 +65,32 @@ options:
   sections:
     description:
       - What to look at, in this order.
+      - V(gpu) is what M(sparkgate.blackwell.gpu_info) reads, as this container sees it. V(compat) is what the image has
+        for CUDA's forward compatibility, used or not.
+      - V(graph) captures and replays a CUDA graph, V(copy) measures how fast the GPU copies within its memory, and
+        V(fp8_block) compares a product in FP8 with a scale for each block with the same in BF16. They are V(false)
+        where there is no GPU.
       - V(generate) starts the engine's own server with O(engine_argv) in this container, asks it once and stops it.
       - V(oracle) lets transformers generate greedily from the same weights, to compare.
     type: list
     elements: str
-    choices: [python, image, toolkit, torch, transformers, engine, ray, nccl, triton, generate, oracle]
+    choices:
+      - python
+      - image
+      - toolkit
+      - gpu
+      - compat
+      - torch
+      - transformers
+      - engine
+      - ray
+      - nccl
+      - triton
+      - graph
+      - copy
+      - fp8_block
+      - generate
+      - oracle
     default: [python, image, toolkit, torch, transformers, engine, ray]
   accelerator:
     description: The device for tensors and O(sections=oracle). With V(auto) the GPU where there is one, else the CPU.
@@ -294,12 +315,17 @@ def main() -> None:
                     "python",
                     "image",
                     "toolkit",
+                    "gpu",
+                    "compat",
                     "torch",
                     "transformers",
                     "engine",
                     "ray",
                     "nccl",
                     "triton",
+                    "graph",
+                    "copy",
+                    "fp8_block",
                     "generate",
                     "oracle",
                 ],

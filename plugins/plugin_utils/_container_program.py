@@ -4,21 +4,21 @@
 
 """The program that looks at an engine's container from inside.
 
-It is private to the collection. The action plugin container_probe sends this file's text to the node, where it is run
-by C(docker run -i ... python3 -). So it needs nothing but Python 3.9 and the standard library to start. What a section
-imports is that section's own risk: each one runs in a process of its own with a deadline, and one that fails, hangs or
-crashes is an entry in errors and loses no other.
+It is private to the collection. The action plugin container_probe sends it to the node as one text together with what it
+imports of the collection (_bundle.py), and there it is run by C(docker run -i ... python3 -). So it needs nothing but
+Python 3.9 and the standard library to start. What a section imports is that section's own risk: each one runs in a
+process of its own with a deadline, and one that fails, hangs or crashes is an entry in errors and loses no other.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import select
 import signal
 import time
 import typing as t
+
+from ansible_collections.sparkgate.blackwell.plugins.module_utils._sections import _write, isolated
 
 MARKER = "SPARKGATE-DOCUMENT"
 PROGRESS = "SPARKGATE-PROGRESS"
@@ -27,6 +27,25 @@ LIGHT_SECTION_SECONDS = 120.0
 SERVER_STOP_SECONDS = 20.0
 LOG_LINES = 40
 LOG_ERRORS = 10
+CONFIG_MAXIMUM_BYTES = 16 << 20
+
+COPY_BYTES = 512 << 20
+COPY_REPEATS = 8
+COPY_ATTEMPTS = 3
+
+# Rows, columns and depth of the product, the size of a block, and the largest number that e4m3 has.
+FP8_SHAPE = (256, 512, 1024)
+FP8_BLOCK = 128
+FP8_LARGEST = 448.0
+# The engines' own kernels for it, under the names that their releases have given them.
+# source: sglang srt/layers/quantization/fp8_kernel.py; vllm quantization/utils/fp8_utils.py
+FP8_KERNELS = {
+    "sglang": (("sglang.srt.layers.quantization.fp8_kernel", "w8a8_block_fp8_matmul"),),
+    "vllm": (
+        ("vllm.model_executor.layers.quantization.utils.fp8_utils", "w8a8_triton_block_scaled_mm"),
+        ("vllm.model_executor.layers.quantization.utils.fp8_utils", "w8a8_block_fp8_matmul"),
+    ),
+}
 
 Request = dict[str, t.Any]
 
@@ -66,6 +85,39 @@ def section_toolkit(request: Request) -> t.Any:
     )
     found = re.search(r"release (\d+\.\d+)", text)
     return found.group(1) if found else None
+
+
+# What the probe of the GPU adds to the document. The rest of what it reads is of a host and not of a container.
+GPU_KEYS = (
+    "machine",
+    "driver_present",
+    "driver_version",
+    "open_kernel_module",
+    "cuda_driver_version",
+    "libcuda",
+    "devices",
+    "kernel_launch",
+    "ptx_jit",
+    "simulated",
+)
+
+
+def section_gpu(request: Request) -> tuple[dict[str, t.Any], list[dict[str, t.Any]]]:
+    """The GPU as this container sees it, and what could not be read. The probe isolates its parts itself."""
+    from ansible_collections.sparkgate.blackwell.plugins.module_utils._gpu_probe import probe_gpu
+
+    toolkit, error = isolated(section_toolkit, request, 20.0)
+    # An image can compile for a release without bringing its compiler.
+    found = probe_gpu({"toolkit_version": toolkit or section_image({})["cuda_version"], "seconds": request["_seconds"]})
+    errors = [{"source": "gpu", **error}] if error else []
+    return {key: found.get(key) for key in GPU_KEYS}, errors + found["errors"]
+
+
+def section_compat(request: Request) -> t.Any:
+    """The libraries for CUDA's forward compatibility that the image has, in use or not; False where it has none."""
+    from ansible_collections.sparkgate.blackwell.plugins.module_utils._gpu_probe import find_compat
+
+    return find_compat()
 
 
 def _memory_total() -> int | None:
@@ -140,10 +192,24 @@ def section_torch(request: Request) -> t.Any:
     return result
 
 
+def read_config(data: bytes) -> dict[str, t.Any]:
+    """A model's config.json. ValueError where it is none."""
+    if len(data) > CONFIG_MAXIMUM_BYTES:
+        raise ValueError(f"config.json has more than {CONFIG_MAXIMUM_BYTES >> 20} MiB")
+    try:
+        found = json.loads(data)
+    except RecursionError as error:
+        raise ValueError("config.json is nested too deeply") from error
+    if not isinstance(found, dict):
+        raise ValueError("config.json holds no object")
+    return found
+
+
 def _dimension(config: dict[str, t.Any], names: tuple[str, ...]) -> t.Any:
     for part in [config, *(config[key] for key in TEXT_CONFIGS if isinstance(config.get(key), dict))]:
         for name in names:
-            if isinstance(part.get(name), int):
+            # True is a number to Python.
+            if type(part.get(name)) is int:
                 return part[name]
     return None
 
@@ -161,8 +227,8 @@ def section_transformers(request: Request) -> t.Any:
     path = request.get("model_path")
     raw: dict[str, t.Any] = {}
     if path:
-        with open(os.path.join(path, "config.json"), encoding="utf-8") as handle:
-            raw = json.load(handle)
+        with open(os.path.join(path, "config.json"), "rb") as handle:
+            raw = read_config(handle.read(CONFIG_MAXIMUM_BYTES + 1))
     model_type = raw.get("model_type") or request.get("model_type")
     result: dict[str, t.Any] = {
         "version": version,
@@ -248,8 +314,191 @@ def section_nccl(request: Request) -> t.Any:
 
 
 def section_triton(request: Request) -> t.Any:
+    """Triton, and the assemblers that it would call in this environment; False for one that it has not."""
     found = _distribution("triton")
-    return {"version": found.version} if found else False
+    if not found:
+        return False
+    return {
+        "version": found.version,
+        "ptxas": _assembler("TRITON_PTXAS_PATH", "ptxas"),
+        "ptxas_blackwell": _assembler("TRITON_PTXAS_BLACKWELL_PATH", "ptxas-blackwell"),
+    }
+
+
+def _assembler(variable: str, name: str) -> t.Any:
+    import importlib.util
+    import re
+    import subprocess
+
+    spec = importlib.util.find_spec("triton")
+    places = [
+        os.path.join(place, "backends/nvidia/bin", name) for place in (spec and spec.submodule_search_locations or [])
+    ]
+    # As Triton does it: the variable first, and its own where that is nothing that can be run.
+    for path in [os.environ.get(variable), *places]:
+        if path and os.path.isfile(path) and os.access(path, os.X_OK):
+            done = subprocess.run([path, "--version"], capture_output=True, timeout=20, check=True)
+            version = re.search(r"release (\d+\.\d+)", done.stdout.decode(errors="replace"))
+            return version.group(1) if version else None
+    return False
+
+
+def _gpu_torch(request: Request) -> t.Any:
+    """torch where there is a GPU to compute on, None where none is expected."""
+    if request.get("accelerator") == "cpu":
+        return None
+    import torch
+
+    if torch.cuda.is_available():
+        return torch
+    if request.get("accelerator") == "cuda":
+        raise RuntimeError(f"torch {torch.__version__} sees no GPU")
+    return None
+
+
+def section_graph(request: Request) -> t.Any:
+    """Capture a CUDA graph and replay it with other numbers; False where there is no GPU."""
+    torch = _gpu_torch(request)
+    if torch is None:
+        return False
+    # Small whole numbers are exact, so equality is fair.
+    matrix = torch.arange(256, dtype=torch.float32, device="cuda").remainder(7).reshape(16, 16)
+    given = torch.zeros_like(matrix)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _warming_up in range(3):
+            given @ matrix + 1
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = given @ matrix + 1
+    replays = 3
+    for factor in range(1, replays + 1):
+        given.copy_(torch.eye(16, device="cuda") * factor)
+        graph.replay()
+        torch.cuda.synchronize()
+        wanted = [[value * factor + 1 for value in row] for row in matrix.cpu().tolist()]
+        if result.cpu().tolist() != wanted:
+            return {"ok": False, "replays": factor, "error": "the replay of a captured graph computed wrong numbers"}
+    return {"ok": True, "replays": replays, "error": None}
+
+
+def section_copy(request: Request) -> t.Any:
+    """How fast the GPU copies within its memory, reading and writing counted; False where there is no GPU."""
+    torch = _gpu_torch(request)
+    if torch is None:
+        return False
+    free, _total = torch.cuda.mem_get_info()
+    # Much larger than any cache, and small beside what a model leaves.
+    size = min(COPY_BYTES, free // 4 >> 20 << 20)
+    if size < COPY_BYTES // 4:
+        raise RuntimeError(f"only {free >> 20} MiB of GPU memory are free, which is too little to measure a copy")
+    source = torch.ones(size, dtype=torch.uint8, device="cuda")
+    target = torch.zeros_like(source)
+    best = None
+    for _attempt in range(COPY_ATTEMPTS):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        for _repeat in range(COPY_REPEATS):
+            target.copy_(source)
+        end.record()
+        torch.cuda.synchronize()
+        seconds = begin.elapsed_time(end) / 1000
+        best = seconds if best is None else min(best, seconds)
+    if not best:
+        raise RuntimeError("the device's clock did not advance while it copied")
+    return {
+        "device": torch.cuda.get_device_name(0),
+        "bytes": size,
+        "bytes_per_second": int(2 * size * COPY_REPEATS / best),
+    }
+
+
+def section_fp8_block(request: Request) -> t.Any:
+    """How far a product in FP8 with a scale for each block is from the same in BF16; False where there is no GPU."""
+    torch = _gpu_torch(request)
+    if torch is None:
+        return False
+    return compare_fp8_block(torch, "cuda", request.get("engine"))
+
+
+def compare_fp8_block(torch: t.Any, where: str, engine: str | None) -> dict[str, t.Any]:
+    """As FP8 models have it: a scale for each 128x128 block of the weights, and for each 128 inputs of a token."""
+    import functools
+    import importlib
+
+    rows, columns, depth = FP8_SHAPE
+    block = FP8_BLOCK
+    numbers = torch.Generator().manual_seed(7)
+    # On the CPU, which is not what is asked about. Blocks of different size make a mistaken scale visible.
+    sizes = torch.rand(columns // block, depth // block, generator=numbers) * 1.5 + 0.5
+    weights = torch.randn(columns, depth, generator=numbers) * sizes.repeat_interleave(block, 0).repeat_interleave(
+        block, 1
+    )
+    inputs = torch.randn(rows, depth, generator=numbers)
+    weight_scales = weights.reshape(columns // block, block, depth // block, block).abs().amax(dim=(1, 3)) / FP8_LARGEST
+    input_scales = inputs.reshape(rows, depth // block, block).abs().amax(dim=2) / FP8_LARGEST
+    spread = weight_scales.repeat_interleave(block, 0).repeat_interleave(block, 1)
+    small_weights = (weights / spread).to(torch.float8_e4m3fn).to(where)
+    small_inputs = (inputs / input_scales.repeat_interleave(block, 1)).to(torch.float8_e4m3fn).to(where)
+    weight_scales, input_scales = weight_scales.to(where), input_scales.to(where)
+    right = (inputs.to(where, torch.bfloat16) @ weights.to(where, torch.bfloat16).t()).float()
+
+    def by_torch() -> t.Any:
+        one = torch.ones((), device=where)
+        total = torch.zeros(rows, columns, device=where)
+        for index in range(depth // block):
+            part = slice(index * block, (index + 1) * block)
+            product = torch._scaled_mm(
+                small_inputs[:, part].contiguous(),
+                small_weights[:, part].contiguous().t(),
+                scale_a=one,
+                scale_b=one,
+                out_dtype=torch.bfloat16,
+            )
+            scale = weight_scales[:, index].repeat_interleave(block)
+            total += product.float() * input_scales[:, index, None] * scale[None, :]
+        return total
+
+    def by_engine(module: str, name: str) -> t.Any:
+        function = getattr(importlib.import_module(module), name)
+        return function(
+            small_inputs, small_weights, input_scales, weight_scales, [block, block], output_dtype=torch.bfloat16
+        )
+
+    def entry(name: str, function: t.Callable[[], t.Any]) -> dict[str, t.Any]:
+        try:
+            error = (function().float() - right).norm() / right.norm()
+            # What is not finite has no error that could be compared, and no place in JSON.
+            finite = bool(torch.isfinite(error))
+            return {
+                "name": name,
+                "relative_error": float(error) if finite else None,
+                "finite": finite,
+                "error": None,
+            }
+        except Exception as error:
+            return {
+                "name": name,
+                "relative_error": None,
+                "finite": None,
+                "error": f"{type(error).__name__}: {error}"[:500],
+            }
+
+    kernels = [entry("torch", by_torch)]
+    missing = []
+    for module, name in FP8_KERNELS.get(engine or "", ()):
+        found = entry(f"{module}.{name}", functools.partial(by_engine, module, name))
+        if found["error"] and found["error"].startswith(("AttributeError: module", "ModuleNotFoundError")):
+            missing.append(found)
+            continue
+        kernels.append(found)
+        break
+    else:
+        # Of the names that releases have given it, none is there.
+        kernels += missing[:1]
+    return {"block": [block, block], "kernels": kernels}
 
 
 def _post(url: str, body: dict[str, t.Any], timeout: float) -> t.Any:
@@ -439,84 +688,37 @@ SECTIONS: dict[str, tuple[t.Callable[[Request], t.Any], str, bool]] = {
     "python": (section_python, "python", False),
     "image": (section_image, "image", False),
     "toolkit": (section_toolkit, "toolkit_version", False),
+    "gpu": (section_gpu, "", False),
+    "compat": (section_compat, "compat", False),
     "torch": (section_torch, "torch", False),
     "transformers": (section_transformers, "transformers", False),
     "engine": (section_engine, "engine", False),
     "ray": (section_ray, "ray", False),
     "nccl": (section_nccl, "nccl", False),
     "triton": (section_triton, "triton", False),
+    "graph": (section_graph, "graph", False),
+    "copy": (section_copy, "copy", False),
+    "fp8_block": (section_fp8_block, "fp8_block", False),
     "generate": (section_generate, "generation", True),
     "oracle": (section_oracle, "oracle", True),
 }
 
 
-def _write(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
-
-
-def isolated(
-    function: t.Callable[[Request], t.Any], request: Request, seconds: float
-) -> tuple[t.Any, dict[str, t.Any] | None]:
-    """Run the function in a child; return its value, and an error with code and name, of which one is None."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
+def _look(name: str, request: Request, seconds: float) -> tuple[dict[str, t.Any], list[dict[str, t.Any]]]:
+    """What a section adds to the document, and its errors."""
+    function, key, _heavy = SECTIONS[name]
+    keys = (key,) if key else GPU_KEYS
+    if seconds <= 0:
+        problem: str = "no time was left for this section"
+    elif key:
+        value, error = isolated(function, {**request, "_seconds": seconds}, seconds)
+        return {key: value}, [{"source": name, **error}] if error else []
+    else:
         try:
-            os.setsid()
-            os.close(reader)
-            answer = {"value": function({**request, "_seconds": seconds})}
-            line = json.dumps(answer)
-        except BaseException as error:
-            line = json.dumps({"error": f"{type(error).__name__}: {error}"[:2000]})
-        try:
-            _write(writer, line.encode() + b"\n")
-        finally:
-            os._exit(0)
-    os.close(writer)
-    data = b""
-    end = time.monotonic() + seconds
-    # The answer is one line. Its end counts, not the end of the pipe, which a grandchild may hold open.
-    while not data.endswith(b"\n") and len(data) < 1 << 24:
-        ready, _unused, _unused = select.select([reader], [], [], max(0.0, end - time.monotonic()))
-        if not ready:
-            break
-        chunk = os.read(reader, 65536)
-        if not chunk:
-            break
-        data += chunk
-    os.close(reader)
-    late = not data and time.monotonic() >= end
-    if not data.endswith(b"\n") and not late:
-        # The child closed its end without an answer: give it a moment to be reaped with its own signal.
-        time.sleep(0.2)
-    status = _reap(child)
-    if data.endswith(b"\n"):
-        answer = json.loads(data)
-        return (answer["value"], None) if "value" in answer else (None, {"code": None, "name": answer["error"]})
-    if late:
-        return None, {"code": None, "name": f"no answer within {seconds:.0f} s"}
-    if status is not None and os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        return None, {"code": number, "name": f"the process died of signal {number} ({signal.Signals(number).name})"}
-    return None, {"code": None, "name": "the process ended without an answer"}
-
-
-def _reap(child: int) -> int | None:
-    """End the child's whole group. One that hangs in the kernel cannot be waited for, so this has an end."""
-    for attempt in range(30):
-        done, status = os.waitpid(child, os.WNOHANG)
-        if attempt == 0 and not done:
-            time.sleep(0.1)
-            continue
-        if done:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child, signal.SIGKILL)
-            return status
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child, signal.SIGKILL)
-        time.sleep(0.1)
-    return None
+            return t.cast("tuple[dict[str, t.Any], list[dict[str, t.Any]]]", function({**request, "_seconds": seconds}))
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+    return dict.fromkeys(keys), [{"source": name, "code": None, "name": problem}]
 
 
 def run(request: Request) -> None:
@@ -526,20 +728,13 @@ def run(request: Request) -> None:
     os.dup2(2, 1)  # what a library prints goes where it does no harm
     document: dict[str, t.Any] = {"schema": 1, "errors": [], "timings": {}}
     for name in request["sections"]:
-        function, key, heavy = SECTIONS[name]
         left = started + request["timeout"] - time.monotonic()
-        seconds = left if heavy else min(LIGHT_SECTION_SECONDS, left)
+        seconds = left if SECTIONS[name][2] else min(LIGHT_SECTION_SECONDS, left)
         begun = time.monotonic()
         _tell(f"looking at {name}")
-        value: t.Any
-        error: dict[str, t.Any] | None
-        if seconds <= 0:
-            value, error = None, {"code": None, "name": "no time was left for this section"}
-        else:
-            value, error = isolated(function, request, seconds)
-        document[key] = value
+        added, errors = _look(name, request, seconds)
+        document.update(added)
+        document["errors"] += errors
         document["timings"][name] = round(time.monotonic() - begun, 2)
-        if error:
-            document["errors"].append({"source": name, **error})
     line = json.dumps(document)
     _write(out, f"\n{MARKER} {request['nonce']} {line}\n".encode())

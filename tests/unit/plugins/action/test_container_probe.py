@@ -13,6 +13,7 @@ from ansible.playbook.task import Task
 from ansible.template import Templar
 from ansible_collections.sparkgate.blackwell.plugins.action.container_probe import ActionModule
 from ansible_collections.sparkgate.blackwell.plugins.plugin_utils import _background
+from ansible_collections.sparkgate.blackwell.plugins.plugin_utils._bundle import bundle
 
 
 @pytest.mark.parametrize(("seconds", "wrapped"), [(0, False), (30, True)])
@@ -29,7 +30,7 @@ def test_the_program_goes_along(monkeypatch: pytest.MonkeyPatch, seconds: int, w
     assert action.run(task_vars={}) == {"changed": False}
     assert asked["module_name"] == "sparkgate.blackwell.container_probe"
     assert asked["module_args"]["image"] == "a:1"
-    assert "def run(request" in asked["module_args"]["program"]
+    assert asked["module_args"]["program"] == bundle()
     assert asked["wrap_async"] is wrapped
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from ansible_collections.sparkgate.blackwell.plugins.modules.container_probe import main
 from ansible_collections.sparkgate.blackwell.plugins.plugin_utils import _container_program
+from ansible_collections.sparkgate.blackwell.plugins.plugin_utils._bundle import bundle
 
-PROGRAM = Path(_container_program.__file__).read_text(encoding="utf-8")
+PROGRAM = bundle()
 IMAGE = "sparkgate/tiny:0123456789ab"
 
 # A docker that knows one image and runs the program here. It notes how it was called.

@@ -9,13 +9,13 @@ import socket
 import subprocess
 import sys
 import typing as t
-from pathlib import Path
 
 import pytest
 from ansible_collections.sparkgate.blackwell.plugins.module_utils import _container_probe
 from ansible_collections.sparkgate.blackwell.plugins.plugin_utils import _container_program
+from ansible_collections.sparkgate.blackwell.plugins.plugin_utils._bundle import bundle
 
-PROGRAM = Path(_container_program.__file__).read_text(encoding="utf-8")
+PROGRAM = bundle()
 
 # Sections that behave badly, put into the program's own table.
 BAD = """
