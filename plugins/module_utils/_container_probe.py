@@ -13,6 +13,10 @@ import typing as t
 
 MARKER = "SPARKGATE-DOCUMENT"
 PROGRESS = "SPARKGATE-PROGRESS"
+# Only what repeats the program's output on purpose has its mark more than once.
+DOCUMENT_ATTEMPTS = 8
+# What the entrypoint of an image can change, and what is looked at once more without it.
+ENTRYPOINT_SECTIONS = ("toolkit", "gpu")
 
 REQUEST_KEYS = (
     "sections",
@@ -38,6 +42,11 @@ NEEDED = {
 
 class ProbeError(Exception):
     """The container could not be looked at."""
+
+    def __init__(self, message: str, rc: int | None = None, tail: t.Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.rc = rc
+        self.tail = list(tail)
 
 
 def request_from(params: t.Mapping[str, t.Any], nonce: str) -> dict[str, t.Any]:
@@ -76,17 +85,25 @@ def container_command(params: t.Mapping[str, t.Any], name: str, env_file: str, i
 
 
 def parse_document(out: str, nonce: str) -> dict[str, t.Any]:
-    """The document in the output, whatever is printed before or after it."""
+    """The document in the output, whatever is printed before or after it, on its own line too."""
     start = f"{MARKER} {nonce} "
-    for line in reversed(out.splitlines()):
-        if line.startswith(start):
-            return t.cast("dict[str, t.Any]", json.loads(line[len(start) :]))
-    raise ProbeError("The program printed no document.")
+    position = out.rfind(start)
+    for _attempt in range(DOCUMENT_ATTEMPTS):
+        if position < 0:
+            break
+        try:
+            found, _end = json.JSONDecoder().raw_decode(out, position + len(start))
+        except (ValueError, RecursionError):
+            found = None
+        if isinstance(found, dict):
+            return found
+        position = out.rfind(start, 0, position)
+    raise ProbeError("The program printed no document that can be read.")
 
 
 def explain(rc: int, out: str, tail: list[str], params: t.Mapping[str, t.Any], nonce: str) -> str | None:
     """Why there is no document, for a person; None where there is one."""
-    if f"\n{MARKER} {nonce} " in f"\n{out}":
+    if f"{MARKER} {nonce} " in out:
         return None
     image = params["image"]
     seen = "; ".join(line for line in tail[-5:] if line.strip()) or "nothing"

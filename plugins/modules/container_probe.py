@@ -62,6 +62,13 @@ options:
     type: str
     choices: [used, bypassed]
     default: used
+  compare_entrypoint:
+    description:
+      - Whether a second container, which bypasses the image's entrypoint, is asked for the sections V(toolkit) and
+        V(gpu). RV(bypassed) is its document.
+      - This shows what a C(docker exec) or a changed entrypoint would get.
+    type: bool
+    default: false
   sections:
     description:
       - What to look at, in this order.
@@ -184,6 +191,17 @@ document:
     engine: {name: sglang, version: 0.5.23, distribution: sglang, requires_dist: ["transformers==5.19.0"]}
     ray: {version: 2.60.0}
     errors: []
+bypassed:
+  description:
+    - With O(compare_entrypoint=true), the document of the container that bypassed the entrypoint.
+    - V(none) where that container could not be looked at, with an entry C(bypassed) in the C(errors) of RV(document).
+  returned: when O(compare_entrypoint) is true
+  type: dict
+  sample:
+    entrypoint: bypassed
+    cuda_driver_version: "13.0"
+    ptx_jit: {ptx_version: "9.1", code: 222}
+    errors: []
 seconds:
   description: How long the container ran.
   returned: success
@@ -210,6 +228,7 @@ import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkgate.blackwell.plugins.module_utils._container_probe import (
+    ENTRYPOINT_SECTIONS,
     PROGRESS,
     ProbeError,
     container_command,
@@ -246,45 +265,61 @@ class Probe:
     def run(self) -> dict[str, t.Any]:
         if self.module.get_bin_path("docker") is None:
             raise ProbeError("The docker command is not on this node. Install the container engine.")
-        request = request_from(self.module.params, self.nonce)
+        request_from(self.module.params, self.nonce)  # refuses what cannot be asked
         inspection = self.inspect()
         if inspection is None:
             message = f"The image {self.image} is not on this node."
             if not self.module.check_mode:
                 raise ProbeError(f"{message} Bring it there first; image.yml does it for the serving image.")
-            return {"document": None, "seconds": 0.0, "message": message, "stderr_tail": []}
+            result: dict[str, t.Any] = {"document": None, "seconds": 0.0, "message": message, "stderr_tail": []}
+            return {**result, "bypassed": None} if self.module.params["compare_entrypoint"] else result
         started = time.monotonic()
-        out, tail = self.run_container(request)
+        params = self.module.params
+        document, tail = self.look(inspection, params, self.name, self.nonce)
+        result = {"document": document, "stderr_tail": tail}
+        if params["compare_entrypoint"]:
+            try:
+                result["bypassed"], _tail = self.look(
+                    inspection,
+                    {**params, "entrypoint": "bypassed", "sections": list(ENTRYPOINT_SECTIONS)},
+                    f"{self.name}-bypassed",
+                    secrets.token_hex(8),
+                )
+            except ProbeError as error:
+                result["bypassed"] = None
+                document["errors"].append({"source": "bypassed", "code": error.rc, "name": str(error)})
         seconds = round(time.monotonic() - started, 1)
-        document = parse_document(out, self.nonce)
+        return {**result, "seconds": seconds, "message": f"The container ran for {seconds} s."}
+
+    def look(
+        self, inspection: dict[str, t.Any], params: t.Mapping[str, t.Any], name: str, nonce: str
+    ) -> tuple[dict[str, t.Any], list[str]]:
+        """The document of one container, completed with what only the node knows."""
+        out, tail = self.run_container(params, name, nonce)
+        document = parse_document(out, nonce)
         image = document.get("image") or {}
         image.update({"id": config_digest(inspection, read_content), "architecture": inspection.get("Architecture")})
-        document.update({"image": image, "entrypoint": self.module.params["entrypoint"]})
-        return {
-            "document": document,
-            "seconds": seconds,
-            "message": f"The container ran for {seconds} s.",
-            "stderr_tail": tail,
-        }
+        document.update({"image": image, "entrypoint": params["entrypoint"]})
+        return document, tail
 
-    def run_container(self, request: dict[str, t.Any]) -> tuple[str, list[str]]:
+    def run_container(self, params: t.Mapping[str, t.Any], name: str, nonce: str) -> tuple[str, list[str]]:
         descriptor, env_file = tempfile.mkstemp(dir=self.module.tmpdir)  # with mode 0600
         id_file = f"{env_file}.id"
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
-                handle.writelines(f"{key}={value}\n" for key, value in self.module.params["environment"].items())
-            argv = container_command(self.module.params, self.name, env_file, id_file)
+                handle.writelines(f"{key}={value}\n" for key, value in params["environment"].items())
+            argv = container_command(params, name, env_file, id_file)
             limit = ["timeout", "-k", "5", str(self.timeout + MARGIN_SECONDS)]
             rc, out, err = self.module.run_command(
-                [*limit, *argv], data=program_text(self.module.params["program"], request)
+                [*limit, *argv], data=program_text(params["program"], request_from(params, nonce))
             )
         finally:
             os.unlink(env_file)
             self.remove(id_file)
         tail = [line for line in err.splitlines() if not line.startswith(PROGRESS)][-TAIL_LINES:]
-        problem = explain(rc, out, tail, self.module.params, self.nonce)
+        problem = explain(rc, out, tail, params, nonce)
         if problem:
-            self.module.fail_json(msg=problem, rc=rc, stderr_tail=tail)
+            raise ProbeError(problem, rc, tail)
         return out, tail
 
     def remove(self, id_file: str) -> None:
@@ -308,6 +343,7 @@ def main() -> None:
             "labels": {"type": "dict", "default": {}},
             "name": {"type": "str"},
             "entrypoint": {"type": "str", "choices": ["used", "bypassed"], "default": "used"},
+            "compare_entrypoint": {"type": "bool", "default": False},
             "sections": {
                 "type": "list",
                 "elements": "str",
@@ -351,7 +387,9 @@ def main() -> None:
     try:
         result = Probe(module).run()
     except ProbeError as error:
-        module.fail_json(msg=str(error))
+        if error.rc is None:
+            module.fail_json(msg=str(error))
+        module.fail_json(msg=str(error), rc=error.rc, stderr_tail=error.tail)
     module.exit_json(changed=False, **result)
 
 

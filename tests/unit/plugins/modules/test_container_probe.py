@@ -91,6 +91,30 @@ def test_entrypoint_left_out(calls: t.Callable[[], list[str]], run_module: RunMo
     assert calls()[1].endswith(f"--entrypoint python3 {IMAGE} -")
 
 
+def test_second_container_without_the_entrypoint(calls: t.Callable[[], list[str]], run_module: RunModule) -> None:
+    result = run_module(main, arguments(sections=["python", "gpu"], compare_entrypoint=True, name="probe"))
+    first, second = (line for line in calls() if line.startswith("run"))
+    assert first.endswith(f"{IMAGE} python3 -")
+    assert " --name probe-bypassed " in second
+    assert second.endswith(f"--entrypoint python3 {IMAGE} -")
+    assert (result["document"]["entrypoint"], result["bypassed"]["entrypoint"]) == ("used", "bypassed")
+    assert "python" not in result["bypassed"]
+    assert result["bypassed"]["image"]["id"] == "sha256:1f0c"
+    assert result["bypassed"]["kernel_launch"] == result["document"]["kernel_launch"]
+
+
+def test_second_container_that_fails_loses_not_the_first(
+    calls: t.Callable[[], list[str]], run_module: RunModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BEHAVIOUR", '[[ "$*" != *--entrypoint* ]] || exit 127')
+    result = run_module(main, arguments(compare_entrypoint=True))
+    assert result["document"]["python"]["version"]
+    assert result["bypassed"] is None
+    assert [(e["source"], e["code"], "no python3" in e["name"]) for e in result["document"]["errors"]] == [
+        ("bypassed", 127, True)
+    ]
+
+
 def test_image_that_is_not_there(calls: t.Callable[[], list[str]], run_module: RunModule) -> None:
     result = run_module(main, arguments(image="other:1"), check_mode=True)
     assert (result["document"], result["message"]) == (None, "The image other:1 is not on this node.")
