@@ -923,11 +923,11 @@ def cluster_verdicts(documents: t.Any) -> list[Verdict]:
     by_host = {host: _mapping(document, str(host)) for host, document in _mapping(documents, "the documents").items()}
     if len(by_host) < 2:
         return []
-    flat = {host: {**_mapping(document.get("gpu"), "gpu"), **document} for host, document in by_host.items()}
+    flat = {host: _flat(document) for host, document in by_host.items()}
     for rule in cuda()["cluster"]:
         values = {host: _reach(document, rule["path"]) for host, document in flat.items()}
         values = {host: value for host, value in values.items() if value is not MISSING}
-        if len(values) < 2:
+        if len(values) < 2 or all(value in (False, []) for value in values.values()):
             continue
         shown = {host: _shown(value) for host, value in values.items()}
         listed = ", ".join(f"{host}: {text}" for host, text in shown.items())
@@ -951,6 +951,14 @@ def cluster_verdicts(documents: t.Any) -> list[Verdict]:
             text = next(iter(shown.values()))
             found.add(rule["id"], "ok", f"{rule['what']} is the same on all nodes ({text})", evidence=values)
     return found.all
+
+
+def _flat(document: Document) -> Document:
+    """A node's GPU document with what else is known of the node beside it; without a driver its versions are none."""
+    flat = {**_mapping(document.get("gpu"), "gpu"), **document}
+    if flat.get("driver_present") is False:
+        flat.update({key: False for key in ("driver_version", "cuda_driver_version") if flat.get(key) is None})
+    return flat
 
 
 def _shown(value: t.Any) -> str:

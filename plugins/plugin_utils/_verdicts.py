@@ -620,7 +620,7 @@ def failures(verdicts: Iterable[Mapping[str, t.Any]], names: Iterable[str] = ())
 
 
 def _shown_status(verdict: Mapping[str, t.Any]) -> str:
-    return "accepted" if verdict.get("accepted") and verdict["status"] == "fail" else str(verdict["status"])
+    return "accepted" if verdict.get("accepted") and verdict["status"] in ("fail", "warn") else str(verdict["status"])
 
 
 def table(verdicts: Iterable[Mapping[str, t.Any]], width: int = 120) -> str:

@@ -355,6 +355,19 @@ def test_differences_between_nodes(changes: dict[str, t.Any], identifier: str, s
     assert cluster_verdicts({"a": base}) == []
 
 
+def test_nodes_without_gpus_are_compared_by_what_they_have() -> None:
+    none = {
+        "machine": "x86_64",
+        "driver_present": False,
+        "driver_version": None,
+        "cuda_driver_version": None,
+        "devices": [],
+    }
+    assert [verdict["id"] for verdict in cluster_verdicts({"a": none, "b": none})] == ["cluster.machine"]
+    verdict = only(cluster_verdicts({"a": none, "b": SPARK}), "cluster.driver")
+    assert verdict["status"] == "warn" and "a: none" in verdict["summary"]
+
+
 def test_recon_documents_are_compared_too() -> None:
     documents = {host: {"gpu": SPARK, "system": {"kernel": kernel}} for host, kernel in (("a", "6.17"), ("b", "7.0"))}
     verdicts = cluster_verdicts(documents)
