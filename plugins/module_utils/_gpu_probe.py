@@ -158,7 +158,9 @@ def _parse_note_text(data: bytes) -> Document | None:
         result["cuda"] = version
     for key in ("driver", "device"):
         numbers = found.get(key)
-        if isinstance(numbers, list) and all(type(number) is int for number in numbers):
+        if isinstance(numbers, list) and all(
+            isinstance(number, int) and not isinstance(number, bool) for number in numbers
+        ):
             result[key] = numbers
     return result
 

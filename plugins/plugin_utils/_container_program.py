@@ -209,7 +209,7 @@ def _dimension(config: dict[str, t.Any], names: tuple[str, ...]) -> t.Any:
     for part in [config, *(config[key] for key in TEXT_CONFIGS if isinstance(config.get(key), dict))]:
         for name in names:
             # True is a number to Python.
-            if type(part.get(name)) is int:
+            if isinstance(part.get(name), int) and not isinstance(part[name], bool):
                 return part[name]
     return None
 

@@ -97,7 +97,7 @@ def test_parse_library_version(path: str | None, expected: str | None) -> None:
 
 MAPS = """\
 7f00-7f01 r--p 00000000 fe:01 11 /usr/lib/x86_64-linux-gnu/libc.so.6
-7f01-7f02 rw-p 00000000 00:00 0 
+7f01-7f02 rw-p 00000000 00:00 0
 7f02-7f03 r--p 00000000 fe:01 12 /opt/with a space/libcuda.so.590.48.01
 7f03-7f04 r-xp 00000000 fe:01 12 /usr/lib/libcuda.so.1
 """
