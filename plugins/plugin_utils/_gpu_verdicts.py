@@ -160,7 +160,7 @@ class Subject:
         """The devices; None where they are not known."""
         for document in (self.container, self.host):
             if document.get("devices"):
-                return list(document["devices"])
+                return [device or {} for device in document["devices"]]
         asked = [document["devices"] for document in (self.host, self.container) if "devices" in document]
         return None if not asked or None in asked else []
 
@@ -264,7 +264,7 @@ def check_device_floor(found: Verdicts, about: Subject) -> None:
 def check_memory(found: Verdicts, about: Subject) -> None:
     devices = about.host.get("devices")
     for device in devices or about.container.get("devices") or []:
-        if "memory_total_bytes" not in device:
+        if not device or "memory_total_bytes" not in device:
             continue
         subject, total = str(device.get("index")), device["memory_total_bytes"]
         where = {"meminfo": "the machine's own memory, which this GPU shares", "nvml": "NVML", "cuda": "CUDA"}
@@ -515,7 +515,7 @@ def check_binary(found: Verdicts, about: Subject) -> None:
         remedy = "Use an image whose torch is built for CUDA; on aarch64 PyPI has such a build from 2.11 on."
         found.add(identifier, "fail", f"torch {version} is built for CPUs alone", remedy, evidence=dict(torch))
         return
-    if not archs:
+    if not archs or None in archs:
         found.add(
             identifier,
             "unknown",
