@@ -11,7 +11,7 @@ version_added: 0.1.0
 description:
   - Turns what M(sparkgate.blackwell.container_probe) found into verdicts. Each that is not fine has a remedy.
   - The questions are C(device.tensor), C(model.transformers), C(model.engine), C(model.architecture), C(model.experts),
-    C(image.ray), C(smoke.generation), and C(smoke.oracle).
+    C(image.ray), C(gpu.graph), C(gpu.copy), C(gpu.fp8_block), C(smoke.generation), and C(smoke.oracle).
   - A section that was not asked for gives no verdict.
 positional: requirement, name
 options:

@@ -9,15 +9,24 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import typing as t
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
+import yaml
 from ansible_collections.sparkgate.blackwell.plugins.plugin_utils._image_plan import at_least
 from ansible_collections.sparkgate.blackwell.plugins.plugin_utils._verdicts import Verdict, Verdicts, human_bytes
 
 PROFILE = "the model's profile"
 DIMENSIONS = ("num_experts", "moe_intermediate_size")
+
+
+@functools.cache
+def container_rules() -> dict[str, t.Any]:
+    text = (Path(__file__).parent / "container_rules.yml").read_text(encoding="utf-8")
+    return t.cast("dict[str, t.Any]", yaml.safe_load(text))
 
 
 def _error(document: Mapping[str, t.Any], section: str) -> str:
@@ -220,6 +229,175 @@ def check_oracle(found: Verdicts, document: Mapping[str, t.Any]) -> None:
         found.add("smoke.oracle", "fail", summary, remedy, evidence=evidence)
 
 
+def _computes(document: Mapping[str, t.Any]) -> bool:
+    """Whether the GPU did the simplest thing. Where it did not, that is what must be cured, and not what came after."""
+    return bool((document.get("torch") or {}).get("tensor_ok", "torch" not in document))
+
+
+def check_graph(found: Verdicts, document: Mapping[str, t.Any]) -> None:
+    seen = document.get("graph", False)
+    if seen is False:
+        return
+    remedy = (
+        "Serve without CUDA graphs (vLLM: --enforce-eager, SGLang: --disable-cuda-graph), which is slower; "
+        "or go to another driver of a branch that this GPU is known to work with."
+    )
+    if seen is None:
+        status = "fail" if _error(document, "graph") and _computes(document) else "unknown"
+        found.add(
+            "gpu.graph", status, f"no CUDA graph could be captured and replayed{_error(document, 'graph')}", remedy
+        )
+    elif seen.get("ok") is True:
+        summary = f"a CUDA graph was captured, and {seen.get('replays')} replays were right"
+        found.add("gpu.graph", "ok", summary, evidence=seen)
+    else:
+        found.add("gpu.graph", "fail", f"CUDA graphs do not work: {seen.get('error')}", remedy, evidence=seen)
+
+
+def check_copy(found: Verdicts, document: Mapping[str, t.Any]) -> None:
+    seen = document.get("copy", False)
+    if seen is False:
+        return
+    rules = container_rules()["copy"]
+    speed, name = (seen or {}).get("bytes_per_second"), (seen or {}).get("device")
+    if not speed:
+        summary = f"how fast the GPU copies within its memory could not be measured{_error(document, 'copy')}"
+        found.add("gpu.copy", "unknown", summary, "Stop what else uses the GPU, and run the probe again.")
+        return
+    measured = f"{name} copies {speed / 1e9:.0f} GB/s"
+    entry = next((entry for entry in rules["devices"] if entry["name"] in str(name)), None)
+    if entry is None:
+        summary = f"{measured}; what is to be expected of it is not known"
+        found.add("gpu.copy", "unknown", summary, "Compare it with what the vendor says.", evidence=seen)
+        return
+    share = speed / entry["bytes_per_second"]
+    summary = f"{measured}, {share:.0%} of what its memory can do"
+    if share < rules["minimum_share"]:
+        remedy = (
+            "Stop what else uses the GPU; look at its clocks and its power with `nvidia-smi -q -d PERFORMANCE`; "
+            "a GPU that stays in a low-power state needs the machine's power taken away for a minute."
+        )
+        found.add("gpu.copy", "warn", summary, remedy, source=entry["source"], evidence=seen)
+    else:
+        found.add("gpu.copy", "ok", summary, source=entry["source"], evidence=seen)
+
+
+def check_fp8_block(found: Verdicts, document: Mapping[str, t.Any], requirement: Mapping[str, t.Any]) -> None:
+    """A product in FP8 against the same in BF16. What a model does not need is a warning."""
+    seen = document.get("fp8_block", False)
+    if seen is False:
+        return
+    rules = container_rules()["fp8_block"]
+    bad = "fail" if requirement.get("fp8_block") else "warn"
+    remedy = (
+        "Choose another backend for FP8 (SGLang: --fp8-gemm-backend, vLLM: --linear-backend), "
+        "or an image whose libraries are built for this capability."
+    )
+    if seen is None:
+        died = bool(_error(document, "fp8_block")) and _computes(document)
+        summary = f"no product in FP8 could be compared with BF16{_error(document, 'fp8_block')}"
+        found.add("gpu.fp8_block", bad if died else "unknown", summary, remedy)
+        return
+    for kernel in seen.get("kernels") or []:
+        name, error = kernel.get("name"), kernel.get("relative_error")
+        short = str(name).rpartition(".")[2]
+        if kernel.get("error"):
+            # The engine may well use another kernel than this one, so this says nothing about what will be launched.
+            summary = f"the FP8 product of {short} could not be computed: {kernel['error']}"
+            found.add("gpu.fp8_block", "warn", summary, remedy, subject=name, evidence=kernel)
+        elif kernel.get("finite") is False:
+            summary = f"the FP8 product of {short} holds numbers that are not finite"
+            found.add("gpu.fp8_block", bad, summary, remedy, subject=name, source=rules["source"], evidence=kernel)
+        elif error is None:
+            summary = f"how far the FP8 product of {short} is from BF16 is not known"
+            found.add("gpu.fp8_block", "unknown", summary, remedy, subject=name, evidence=kernel)
+        else:
+            summary = f"the FP8 product of {short} is {error:.1%} away from BF16"
+            wrong = error > rules["tolerance"]
+            found.add(
+                "gpu.fp8_block",
+                bad if wrong else "ok",
+                f"{summary}, where {rules['tolerance']:.0%} is the most that rounding makes" if wrong else summary,
+                remedy if wrong else None,
+                subject=name,
+                source=rules["source"],
+                evidence=kernel,
+            )
+
+
+def _results(document: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    launch, ptx = document.get("kernel_launch"), document.get("ptx_jit")
+    return {
+        "kernel": launch.get("ok") if isinstance(launch, Mapping) else launch,
+        "PTX": ptx.get("code") if isinstance(ptx, Mapping) else ptx,
+    }
+
+
+def _libcuda(document: Mapping[str, t.Any]) -> str:
+    library, cuda = document.get("libcuda"), document.get("cuda_driver_version")
+    if not library:
+        return "no libcuda" if library is False else "a libcuda that is not known"
+    return f"libcuda {library.get('version') or 'of unknown version'}{f' (CUDA {cuda})' if cuda else ''}"
+
+
+def _outcome(document: Mapping[str, t.Any]) -> str:
+    seen = _results(document)
+    kernel = {True: "a kernel runs", False: "no kernel runs"}.get(seen["kernel"], "whether a kernel runs is not known")
+    if seen["PTX"] is None or seen["PTX"] is False:
+        return kernel
+    taken = "is taken" if seen["PTX"] == 0 else f"is refused (error {seen['PTX']})"
+    return f"{kernel}, PTX {(document.get('ptx_jit') or {}).get('ptx_version')} {taken}"
+
+
+def check_entrypoint(found: Verdicts, used: Mapping[str, t.Any], bypassed: Mapping[str, t.Any] | None) -> None:
+    """What the image's entrypoint does for the GPU, from two containers of the same image."""
+    if "kernel_launch" not in used:
+        return
+    remedy = "Start the engine through the image's entrypoint, never by docker exec or with another entrypoint."
+    if bypassed is None:
+        summary = f"what works without the image's entrypoint could not be tried{_error(used, 'bypassed')}"
+        found.add("cuda.entrypoint", "unknown", summary, remedy)
+        return
+    evidence = {
+        name: {"libcuda": d.get("libcuda"), **_results(d)} for name, d in (("used", used), ("bypassed", bypassed))
+    }
+    libraries = _libcuda(used), _libcuda(bypassed)
+    if _results(used) == _results(bypassed):
+        summary = f"through the image's entrypoint the container loads {libraries[0]}, and without it "
+        summary += f"{'too' if libraries[0] == libraries[1] else libraries[1]}; {_outcome(used)} either way"
+        found.add("cuda.entrypoint", "ok", summary, evidence=evidence)
+        return
+    better = _results(bypassed)["kernel"] is True and _results(bypassed)["PTX"] in (0, False)
+    found.add(
+        "cuda.entrypoint",
+        "warn",
+        f"through the image's entrypoint the container loads {libraries[0]}: {_outcome(used)}; "
+        f"without it {libraries[1]}: {_outcome(bypassed)}",
+        "Start the engine without the image's entrypoint, or use an image that fits the driver." if better else remedy,
+        evidence=evidence,
+    )
+
+
+def start_verdict(message: str, name: str | None = None) -> Verdict:
+    """Why a container could not be looked at at all."""
+    found = Verdicts(name)
+    rule = next((rule for rule in container_rules()["start"] if re.search(rule["pattern"], message)), None)
+    if rule:
+        found.add("container.start", "fail", f"{rule['summary']}: {message}", rule["remedy"], source=rule["source"])
+    else:
+        found.add(
+            "container.start", "fail", message, "Run the same container by hand on that node and read what it says."
+        )
+    return found.all[0]
+
+
+def joined(first: Iterable[Verdict], second: Iterable[Verdict]) -> list[Verdict]:
+    """Both, where a question that the first have answered is not answered twice."""
+    result = list(first)
+    answered = {verdict["id"] for verdict in result}
+    return [*result, *(verdict for verdict in second if verdict["id"] not in answered)]
+
+
 def container_verdicts(
     document: Mapping[str, t.Any] | None,
     requirement: Mapping[str, t.Any],
@@ -236,6 +414,9 @@ def container_verdicts(
     check_engine(found, document, requirement)
     check_model(found, document, requirement)
     check_ray(found, document)
+    check_graph(found, document)
+    check_copy(found, document)
+    check_fp8_block(found, document, requirement)
     check_generation(found, document, scope, contains)
     check_oracle(found, document)
     return found.all
