@@ -15,8 +15,8 @@ description:
     that there is none.
   - The questions are C(driver.present), C(driver.open_module), C(driver.device_floor), C(driver.known_bad), C(cuda.compatibility),
     C(cuda.forward_compat), C(cuda.ptx_jit), C(gpu.kernel_launch), C(gpu.binary), C(gpu.triton), C(gpu.simulated), C(memory.reading),
-    C(image.architecture), C(nccl.version), C(kernel.kho), C(container_toolkit.known_bad), C(model.transformers), C(model.engine),
-    C(model.quantization), C(model.kv_dtype), and C(model.tensor_parallel).
+    C(image.architecture), C(nccl.version), C(kernel.kho), C(container_toolkit.known_bad), C(engine.known_bad), C(engine.backend),
+    C(model.transformers), C(model.engine), C(model.quantization), C(model.kv_dtype), and C(model.tensor_parallel).
   - Where the requirement's accelerator is V(cpu) there is nothing to say.
 positional: container, requirement, name, system
 options:
@@ -28,7 +28,10 @@ options:
     description: The document of the probe inside the container.
     type: dict
   requirement:
-    description: What the model needs, and its dimensions under the names of its configuration where they are known.
+    description:
+      - What the model needs, and its dimensions under the names of its configuration where they are known.
+      - C(backends) is a list of back ends that the engine is told to use, such as V(fa3).
+      - Where C(runs_in) is V(container) and O(container) is not given, what the node's own CUDA toolkit lacks is a warning.
     type: dict
   name:
     description: The inventory name of the node.

@@ -64,7 +64,7 @@ def known_bad() -> list[dict[str, t.Any]]:
 
 def numbers(version: t.Any) -> Numbers | None:
     """The leading numbers of a version: 7.0.0-1019-nvidia is (7, 0, 0, 1019). None where there is none."""
-    match = re.match(r"^\s*v?(\d+(?:[.-]\d+)*)", str(version)) if version not in (None, True, False) else None
+    match = None if isinstance(version, bool) else re.match(r"^\s*v?(\d+(?:[.-]\d+)*)", str(version))
     return tuple(int(part) for part in re.split(r"[.-]", match.group(1))) if match else None
 
 
@@ -118,10 +118,26 @@ def runs_on(target: str, device: tuple[int, int], torch_cuda: t.Any = None) -> b
     return True
 
 
+def features_of(device: tuple[int, int]) -> set[str]:
+    """What a capability can do, by the names in cuda.yml."""
+    found = set()
+    for name, rule in cuda()["features"]["entries"].items():
+        first = numbers(rule.get("from"))
+        if _text(device) in rule.get("only", []) or (first is not None and device >= first):
+            found.add(name)
+    return found
+
+
 def driver_for(toolkit: t.Any) -> str | None:
     """The driver that comes with a toolkit, by its major and minor version."""
     found = numbers(toolkit)
     return cuda()["toolkit_driver"]["versions"].get(f"{found[0]}.{found[1]}") if found and len(found) > 1 else None
+
+
+def cuda_of_branch(driver: t.Any) -> str | None:
+    """The highest CUDA of a driver's branch, for where the libcuda itself was not asked."""
+    found = numbers(driver)
+    return cuda()["branch_cuda"]["branches"].get(str(found[0])) if found else None
 
 
 def floor_of(toolkit: Numbers) -> str | None:
@@ -155,14 +171,48 @@ class Subject:
         found = self.host.get("driver_version", MISSING)
         return self.container.get("driver_version", found) if found is None or found is MISSING else found
 
-    @property
+    @functools.cached_property
     def devices(self) -> list[Document] | None:
-        """The devices; None where they are not known."""
-        for document in (self.container, self.host):
-            if document.get("devices"):
-                return [device or {} for device in document["devices"]]
+        """What the container sees, with what the host alone knows of it; both where they are not the same. None: not known."""
+        own, seen = (
+            [device or {} for device in document.get("devices") or []] for document in (self.host, self.container)
+        )
+        if own and seen:
+            pairs = [(device, _twin(device, own)) for device in seen]
+            if all(twin is not None for _device, twin in pairs):
+                return [
+                    {**(twin or {}), **{key: value for key, value in device.items() if value is not None}}
+                    for device, twin in pairs
+                ]
+            return [*own, *(device for device, twin in pairs if twin is None)]
+        if own or seen:
+            return own or seen
         asked = [document["devices"] for document in (self.host, self.container) if "devices" in document]
         return None if not asked or None in asked else []
+
+    @property
+    def in_container_only(self) -> bool:
+        """Whether this is about a node alone, on which only containers will compute: its own toolkit is nobody's need."""
+        return not self.container and self.requirement.get("runs_in") == "container"
+
+    @property
+    def devices_asked(self) -> bool:
+        return "devices" in self.host or "devices" in self.container
+
+    @property
+    def loaded(self) -> t.Any:
+        """CUDA of the libcuda that is loaded; None where it is not known."""
+        found = self.get("cuda_driver_version")
+        return None if found is MISSING else found
+
+    @property
+    def machine(self) -> t.Any:
+        return self.host.get("machine", self.container.get("machine", MISSING))
+
+    def dimension(self, key: str) -> t.Any:
+        """A dimension of the model: the profile's, else the one that was read from the model's configuration."""
+        seen = self.container.get("transformers")
+        return self.requirement.get(key, seen.get(key, MISSING) if isinstance(seen, Mapping) else MISSING)
 
     def groups(self) -> list[tuple[str | None, Document]]:
         """One device of each kind, with the indices of all of that kind where there are several kinds."""
@@ -172,6 +222,15 @@ class Subject:
         if len(kinds) == 1:
             return [(None, next(iter(kinds.values()))[0])]
         return [(",".join(str(item.get("index")) for item in group), group[0]) for group in kinds.values()]
+
+
+def _twin(device: Document, others: Sequence[Document]) -> Document | None:
+    """The same device in the other document. A part of a GPU has an identity of its own, and the name of the whole."""
+    for key in ("uuid", "name"):
+        for other in others:
+            if device.get(key) is not None and device.get(key) == other.get(key):
+                return other
+    return None
 
 
 def _name(device: Document) -> str:
@@ -218,6 +277,14 @@ def check_open_module(found: Verdicts, about: Subject) -> None:
     remedy = "Install the driver's open kernel module (nvidia-open, nvidia-driver-NNN-open), and reboot."
     if opened:
         found.add("driver.open_module", "ok", "the driver's open kernel module is loaded")
+    elif opened is False and about.devices == []:
+        found.add(
+            "driver.open_module",
+            "fail",
+            "the proprietary kernel module is loaded and no GPU answers, as it is with Blackwell, which needs the open one",
+            remedy,
+            source=rule["source"],
+        )
     elif not needs and not unknown:
         if seen:
             found.add("driver.open_module", "ok", "these GPUs need no open kernel module")
@@ -247,14 +314,17 @@ def check_device_floor(found: Verdicts, about: Subject) -> None:
         rule = next((entry for entry in table["devices"] if entry["name"] in str(device.get("name"))), None)
         if rule is None:
             continue
-        fresh = holds(f">={rule['driver']}", about.driver)
-        remedy = f"Install driver {rule['driver']} or newer."
+        major = (numbers(about.driver) or (0,))[0]
+        # A later branch can have learnt of a device after its first release.
+        first = rule.get("branches", {}).get(str(major), rule["driver"])
+        fresh = holds(f">={first}", about.driver)
+        remedy = f"Install driver {first} or newer."
         source = rule.get("source", table["source"])
         if fresh is None:
-            summary = f"the driver's version is not known, and {_name(device)} needs {rule['driver']} or newer"
+            summary = f"the driver's version is not known, and {_name(device)} needs {first} or newer"
             found.add("driver.device_floor", "unknown", summary, remedy, subject=subject, source=source)
         elif not fresh:
-            summary = f"driver {about.driver} is older than {rule['driver']}, the first one that knows {_name(device)}"
+            summary = f"driver {about.driver} is older than {first}, the first one that knows {_name(device)}"
             found.add("driver.device_floor", "fail", summary, remedy, subject=subject, source=source)
         else:
             summary = f"driver {about.driver} knows {_name(device)}"
@@ -262,20 +332,24 @@ def check_device_floor(found: Verdicts, about: Subject) -> None:
 
 
 def check_memory(found: Verdicts, about: Subject) -> None:
-    devices = about.host.get("devices")
-    for device in devices or about.container.get("devices") or []:
+    if about.devices_asked and about.devices is None:
+        summary = "which GPUs there are could not be read, so their memory is not known"
+        found.add(
+            "memory.reading", "unknown", summary, "Run `nvidia-smi` on that node, and see the errors of the probe."
+        )
+    for device in about.host.get("devices") or about.container.get("devices") or []:
         if not device or "memory_total_bytes" not in device:
             continue
         subject, total = str(device.get("index")), device["memory_total_bytes"]
         where = {"meminfo": "the machine's own memory, which this GPU shares", "nvml": "NVML", "cuda": "CUDA"}
         if not total:
-            found.add(
-                "memory.reading",
-                "unknown",
-                f"the memory of {_name(device)} could not be read",
-                "Give the memory of the node in the inventory; for a GPU that shares it, that of /proc/meminfo.",
-                subject=subject,
+            remedy = (
+                "This GPU shares the machine's memory, of which NVML says nothing: take MemTotal of /proc/meminfo."
+                if device.get("integrated")
+                else "Run `nvidia-smi` on that node, and see the errors of the probe."
             )
+            summary = f"the memory of {_name(device)} could not be read"
+            found.add("memory.reading", "unknown", summary, remedy, subject=subject)
         else:
             origin = where.get(str(device.get("memory_source")), "an unnamed source")
             summary = f"{_name(device)} has {human_bytes(total)}, by {origin}"
@@ -297,6 +371,9 @@ def _toolkit(about: Subject) -> t.Any:
 
 def check_compatibility(found: Verdicts, about: Subject) -> None:
     toolkit, loaded = _toolkit(about), about.get("cuda_driver_version")
+    own = cuda_of_branch(about.driver if about.driver is not MISSING else None)
+    if loaded is MISSING and own is not None:
+        loaded = own
     if toolkit in (MISSING, False) or loaded is MISSING:
         return
     what = "image" if about.container else "toolkit"
@@ -305,7 +382,8 @@ def check_compatibility(found: Verdicts, about: Subject) -> None:
         found.add(
             "cuda.compatibility",
             "unknown",
-            f"CUDA of the {what} is {toolkit or 'not known'}, CUDA of the libcuda that is loaded {loaded or 'not known'}",
+            f"CUDA of the {what} is {toolkit or 'not known'}, CUDA of the libcuda that is loaded {loaded or 'not known'}"
+            + (f"; that of driver {about.driver} itself is {own}" if own and not loaded else ""),
             "Look at what `nvidia-smi` prints as CUDA Version there.",
         )
         return
@@ -320,6 +398,12 @@ def check_compatibility(found: Verdicts, about: Subject) -> None:
             "compiled for the GPU runs, PTX of the newer version does not (error 222)"
         )
         remedy = f"Use the compatibility libraries of the image through its entrypoint, an image of CUDA {loaded}, or driver {full or 'of that CUDA'} or newer."
+        found.add("cuda.compatibility", "warn", summary, remedy, source=source)
+    elif about.in_container_only:
+        summary = (
+            f"CUDA {loaded} of the driver does not run programs of the CUDA {toolkit} that is installed on the node"
+        )
+        remedy = "Nothing to do for a model in a container; for programs on the node itself, use an older toolkit or a newer driver."
         found.add("cuda.compatibility", "warn", summary, remedy, source=source)
     else:
         below = f"driver {about.driver} (CUDA {loaded})" if about.driver not in (None, MISSING) else f"CUDA {loaded}"
@@ -339,7 +423,9 @@ def _brand_number(device: Document) -> int | None:
 def check_forward_compat(found: Verdicts, about: Subject) -> None:
     document = about.container or about.host
     library = document.get("libcuda", MISSING)
-    if not isinstance(library, Mapping) or library.get("forward_compat") is False:
+    if library is None and isinstance(document.get("compat"), Mapping):
+        library = {"forward_compat": None}
+    if not isinstance(library, Mapping) or library.get("forward_compat", False) is False:
         return
     rule = cuda()["forward_compatibility"]
     source = rule["source"]
@@ -356,7 +442,7 @@ def check_forward_compat(found: Verdicts, about: Subject) -> None:
     compat = document.get("compat") if isinstance(document.get("compat"), Mapping) else {}
     note = library.get("note") or (compat or {}).get("note") or {}
     version, driver = library.get("version"), about.driver
-    release = note.get("cuda") or document.get("cuda_driver_version")
+    release = note.get("cuda") or note.get("CUDA version") or document.get("cuda_driver_version")
     kernel, mine = numbers(driver if driver is not MISSING else None), numbers(version)
     code = (document.get("kernel_launch") or {}).get("code")
     image = f"this CUDA {release or '(unknown version)'} image"
@@ -374,9 +460,14 @@ def check_forward_compat(found: Verdicts, about: Subject) -> None:
     if kernel is None or mine is None:
         say("unknown", f"libcuda {version} stands in for the driver's own, and one of the two versions is not known")
         return
-    if compare(mine, kernel) <= 0:
+    if compare(mine, kernel) == 0:
+        say(
+            "ok", f"libcuda {version} is of the driver's own version, so that forward compatibility is not needed", None
+        )
+        return
+    if compare(mine, kernel) < 0:
         advice = "Take the compatibility libraries out of LD_LIBRARY_PATH: the driver's own libcuda is as new."
-        say("fail", f"the compatibility libcuda {version} is not newer than driver {driver} (error 803)", advice)
+        say("fail", f"the compatibility libcuda {version} is older than driver {driver} (error 803)", advice)
         return
     allowed = note.get("driver")
     short = numbers(release)
@@ -424,6 +515,8 @@ def check_ptx(found: Verdicts, about: Subject) -> None:
     seen = about.get("ptx_jit")
     if seen is MISSING or seen is False:
         return
+    if seen is None and about.host.get("driver_present") is False:
+        return
     code = seen.get("code") if isinstance(seen, Mapping) else None
     version = seen.get("ptx_version") if isinstance(seen, Mapping) else None
     source = cuda()["errors"]["source"]
@@ -451,9 +544,11 @@ def check_ptx(found: Verdicts, about: Subject) -> None:
                 remedy = f"Put {compat.get('path')} first on LD_LIBRARY_PATH, as the image's entrypoint does where the GPU allows it; else {newer}."
             else:
                 remedy = f"{newer[0].upper()}{newer[1:]}."
+        if about.in_container_only:
+            remedy = f"Nothing to do for a model in a container. For programs on the node itself: {remedy}"
         found.add(
             "cuda.ptx_jit",
-            "fail",
+            "warn" if about.in_container_only else "fail",
             f"PTX {version} was refused: error {code}{meaning}",
             remedy,
             source=source,
@@ -466,6 +561,8 @@ def check_launch(found: Verdicts, about: Subject) -> None:
         seen = document.get("kernel_launch", MISSING)
         if seen is MISSING or (seen is None and document.get("driver_present") is False):
             continue
+        if seen is None and document is about.host and (about.container.get("kernel_launch") or {}).get("ok"):
+            continue  # what ran in the container need not be tried beside it
         if seen is None:
             found.add(
                 "gpu.kernel_launch",
@@ -477,10 +574,19 @@ def check_launch(found: Verdicts, about: Subject) -> None:
             )
         elif seen.get("ok"):
             found.add("gpu.kernel_launch", "ok", "a kernel ran, and its result was read back", subject=subject)
-        elif not seen.get("code"):
+        elif seen.get("code") is None:
             found.add(
                 "gpu.kernel_launch",
-                "unknown" if seen.get("code") is None and seen.get("ok") is None else "fail",
+                "unknown" if seen.get("ok") is None else "fail",
+                f"no kernel ran: {seen.get('error') or 'the reason is not known'}",
+                "See the errors of the probe: a call that hangs or crashes is named there.",
+                subject=subject,
+                evidence=seen,
+            )
+        elif seen["code"] == 0:
+            found.add(
+                "gpu.kernel_launch",
+                "fail",
                 f"a kernel ran and its result is wrong: {seen.get('error')}",
                 "Do not trust any number of this GPU. Reboot the node; if it stays, test the GPU (`nvidia-smi -q`, dcgmi diag).",
                 subject=subject,
@@ -502,7 +608,7 @@ def check_launch(found: Verdicts, about: Subject) -> None:
 
 def check_binary(found: Verdicts, about: Subject) -> None:
     torch = about.container.get("torch", MISSING)
-    if torch is MISSING or torch is False:
+    if torch is MISSING:
         return
     identifier, source = "gpu.binary", "https://docs.nvidia.com/cuda/cuda-c-programming-guide/ (binary compatibility)"
     if torch is None:
@@ -510,10 +616,21 @@ def check_binary(found: Verdicts, about: Subject) -> None:
             identifier, "unknown", "torch could not be looked at", "See whether the image's torch can be imported."
         )
         return
-    version, archs = torch.get("version"), torch.get("arch_list")
+    if torch is False:
+        found.add(identifier, "fail", "the image has no torch", "Use an image that has a torch built for CUDA.")
+        return
+    version, archs, error = torch.get("version"), torch.get("arch_list"), str(torch.get("error") or "")
+    wheels = cuda()["torch_wheels"]
     if torch.get("cuda") is False:
-        remedy = "Use an image whose torch is built for CUDA; on aarch64 PyPI has such a build from 2.11 on."
-        found.add(identifier, "fail", f"torch {version} is built for CPUs alone", remedy, evidence=dict(torch))
+        first = wheels["first_with_cuda"].get(str(about.machine))
+        on = f"; for {about.machine} PyPI has one from {first} on" if first else ""
+        remedy = f"Use an image whose torch is built for CUDA{on}."
+        summary = f"torch {version} is built for CPUs alone"
+        found.add(identifier, "fail", summary, remedy, source=wheels["source"], evidence=dict(torch))
+        return
+    if archs == []:
+        summary = f"torch {version} has code for no GPU at all"
+        found.add(identifier, "fail", summary, "Use an image whose torch is built for this GPU.", evidence=dict(torch))
         return
     if not archs or None in archs:
         found.add(
@@ -541,14 +658,40 @@ def check_binary(found: Verdicts, about: Subject) -> None:
                 subject=subject,
             )
             continue
-        fitting = [arch for arch in archs if runs_on(str(arch), pair, torch.get("cuda"))]
-        if fitting:
+        fitting = [str(arch) for arch in archs if runs_on(str(arch), pair, torch.get("cuda"))]
+        # What was compiled for the GPU runs as it is; PTX must be taken by the libcuda that is loaded.
+        compiled = [arch for arch in fitting if arch.startswith("sm_")]
+        newer = holds(f">{about.loaded}", torch.get("cuda")) if numbers(about.loaded) else None
+        if fitting and "no kernel image" in error.lower():
+            summary = f"torch {version} names {', '.join(fitting)} and has no kernel for {_name(device)} all the same"
+            remedy = f"Use an image in which all libraries are built for sm_{pair[0]}{pair[1]}, not torch alone."
+            found.add(identifier, "fail", summary, remedy, subject=subject, source=source, evidence=dict(torch))
+        elif fitting and not compiled and newer:
+            summary = (
+                f"torch {version} has only PTX of CUDA {torch.get('cuda')} for {_name(device)}, "
+                f"and the libcuda that is loaded takes none newer than CUDA {about.loaded}"
+            )
+            remedy = f"Use an image whose torch has code for sm_{pair[0]}{pair[1]}, or install a newer driver."
+            found.add(identifier, "fail", summary, remedy, subject=subject, source=source, evidence=dict(torch))
+        elif fitting and not compiled and newer is None:
+            summary = f"torch {version} has only PTX for {_name(device)}, and whether the libcuda takes it is not known"
+            remedy = f"Use an image whose torch has code for sm_{pair[0]}{pair[1]}, or run a kernel in it."
+            found.add(identifier, "unknown", summary, remedy, subject=subject, source=source, evidence=dict(torch))
+        elif fitting:
             summary = f"torch {version} has code for {_name(device)} ({_text(pair)}): {', '.join(fitting)}"
             found.add(identifier, "ok", summary, subject=subject, source=source)
         else:
             summary = f"torch {version} has code for {', '.join(archs)}, of which none runs on {_name(device)} ({_text(pair)})"
             remedy = f"Use an image whose torch is built for CUDA code of sm_{pair[0]}0 or sm_{pair[0]}{pair[1]}."
             found.add(identifier, "fail", summary, remedy, subject=subject, source=source, evidence=dict(torch))
+
+
+def _bundled(version: t.Any, key: str) -> t.Any:
+    """The assembler in Triton's own wheel, by the wheel of the same or the last older version."""
+    for wheel in cuda()["assembler"]["wheels"]:
+        if holds(f">={wheel['triton']}", version):
+            return wheel[key]
+    return MISSING
 
 
 def check_triton(found: Verdicts, about: Subject) -> None:
@@ -561,13 +704,21 @@ def check_triton(found: Verdicts, about: Subject) -> None:
             "gpu.triton", "unknown", "Triton could not be looked at", "See whether the image's triton can be imported."
         )
         return
-    if "ptxas" not in triton:
+    version = triton.get("version")
+    # Where its assemblers were not asked for, those of the wheel are there.
+    first, second = (triton.get(key, _bundled(version, key)) for key in ("ptxas", "ptxas_blackwell"))
+    if first is MISSING and second is MISSING:
         return
-    version, first, second = triton.get("version"), triton.get("ptxas"), triton.get("ptxas_blackwell")
+    if about.devices_asked and about.devices is None:
+        found.add("gpu.triton", "unknown", "for which GPU Triton must compile is not known", "Run recon.yml.")
     for subject, device in about.groups():
         pair = capability(device)
-        needed = rule["first_toolkit"].get(_text(pair)) if pair else None
-        if pair is None or needed is None:
+        if pair is None:
+            summary = f"the capability of {_name(device)} is not known"
+            found.add("gpu.triton", "unknown", summary, "Run recon.yml.", subject=subject)
+            continue
+        needed = rule["first_toolkit"].get(_text(pair))
+        if needed is None:
             continue
         threshold = next(
             (
@@ -580,7 +731,9 @@ def check_triton(found: Verdicts, about: Subject) -> None:
         uses_second = bool(threshold and pair >= threshold[:2]) if numbers(version) else bool(second)
         used, variable = (second, "TRITON_PTXAS_BLACKWELL_PATH") if uses_second else (first, "TRITON_PTXAS_PATH")
         remedy = f"Set {variable} to a ptxas of CUDA {needed} or newer, such as the image's /usr/local/cuda/bin/ptxas, or use an image with a newer Triton."
-        good = holds(f">={needed}", used)
+        good = holds(f">={needed}", None if used is MISSING else used)
+        if used is MISSING:
+            continue
         if used is None or (good is None and used is not False):
             found.add(
                 "gpu.triton",
@@ -596,6 +749,22 @@ def check_triton(found: Verdicts, about: Subject) -> None:
             found.add(
                 "gpu.triton", "fail", summary, remedy, subject=subject, source=rule["source"], evidence=dict(triton)
             )
+        elif (numbers(used) or (0,))[0] > (numbers(about.loaded) or numbers(used) or (0,))[0]:
+            summary = (
+                f"Triton {version} compiles with ptxas {used}, whose code a driver of CUDA {about.loaded} need not take"
+            )
+            remedy = (
+                f"Set {variable} to a ptxas of CUDA {about.loaded} that knows {_text(pair)}, or install a newer driver."
+            )
+            found.add(
+                "gpu.triton",
+                "warn",
+                summary,
+                remedy,
+                subject=subject,
+                source=cuda()["major_floor"]["source"],
+                evidence=dict(triton),
+            )
         else:
             found.add(
                 "gpu.triton",
@@ -607,10 +776,12 @@ def check_triton(found: Verdicts, about: Subject) -> None:
 
 
 def check_architecture(found: Verdicts, about: Subject) -> None:
-    image, machine = about.container.get("image"), about.host.get("machine", MISSING)
+    image, machine = about.container.get("image", MISSING), about.machine
+    if image is None:
+        image = {"architecture": None}
     if not isinstance(image, Mapping) or "architecture" not in image or machine is MISSING:
         return
-    wanted, have = _ARCHITECTURES.get(str(machine)), image["architecture"]
+    wanted, have = _ARCHITECTURES.get(str(machine), machine), image["architecture"]
     if wanted is None or have is None:
         summary = f"the machine is {machine or 'not known'}, the image {have or 'not known'}"
         found.add("image.architecture", "unknown", summary, "Look at `uname -m` and `docker image inspect`.")
@@ -624,8 +795,14 @@ def check_architecture(found: Verdicts, about: Subject) -> None:
 def _values(about: Subject, device: Document) -> dict[str, t.Any]:
     """What the conditions of known_bad.yml are asked of; a value that was not asked is not there."""
     nccl, toolkit = about.container.get("nccl", MISSING), about.system.get("container_toolkit", MISSING)
+    engine = about.container.get("engine", MISSING)
+    name, version = (engine.get("name"), engine.get("version")) if isinstance(engine, Mapping) else (None, None)
     found = {
-        "machine": about.host.get("machine", MISSING),
+        "machine": about.machine,
+        "capability": device.get("compute_capability", MISSING),
+        "vllm": version if name == "vllm" else MISSING,
+        "sglang": version if name == "sglang" else MISSING,
+        "quantization": about.requirement.get("quantization", MISSING),
         "driver": about.driver,
         "device": device.get("name", MISSING),
         "kernel": about.system.get("kernel", MISSING),
@@ -633,7 +810,7 @@ def _values(about: Subject, device: Document) -> dict[str, t.Any]:
         "nccl": nccl.get("version") if isinstance(nccl, Mapping) else nccl,
         "container_toolkit": toolkit.get("version") if isinstance(toolkit, Mapping) else toolkit,
         "nodes": about.requirement.get("nodes", MISSING),
-        "num_experts": about.requirement.get("num_experts", MISSING),
+        "num_experts": about.dimension("num_experts"),
     }
     return {key: value for key, value in found.items() if value is not MISSING}
 
@@ -648,7 +825,7 @@ def fires(when: Document, values: Document) -> bool | None:
         value = values[name]
         if value is None:
             unknown = True
-        elif key in ("device", "machine"):
+        elif key in ("device", "machine", "quantization"):
             if str(condition) not in str(value):
                 return False
         elif key == "kernel_lacks":
@@ -687,8 +864,11 @@ def check_known_bad(found: Verdicts, about: Subject) -> None:
     fired = {identifier for identifier, _subject in said}
     if about.driver not in (None, MISSING) and "driver.known_bad" not in fired and about.groups():
         found.add("driver.known_bad", "ok", f"driver {about.driver} is not known to be bad for these GPUs")
-    if "nccl" in about.container and about.container["nccl"] is not False and "nccl.version" not in fired:
-        seen = about.container["nccl"]
+    seen = about.container.get("nccl", MISSING)
+    if seen is False and (_count(about.requirement, "nodes") or 1) > 1:
+        summary = "torch brings no NCCL, so that GPUs of several nodes cannot work together"
+        found.add("nccl.version", "fail", summary, "Use an image whose torch is built for CUDA, with NCCL.")
+    elif seen is not MISSING and seen is not False and "nccl.version" not in fired:
         if seen is None or seen.get("version") is None:
             found.add(
                 "nccl.version",
@@ -719,6 +899,9 @@ def check_quantization(found: Verdicts, about: Subject) -> None:
         )
         return
     rule = table["types"][kind]
+    if about.devices_asked and about.devices is None:
+        summary = f"which GPU shall compute {wanted or 'BF16'} is not known"
+        found.add("model.quantization", "unknown", summary, "Run recon.yml.")
     for subject, device in about.groups():
         pair = capability(device)
         if pair is None:
@@ -771,26 +954,20 @@ def check_kv_dtype(found: Verdicts, about: Subject) -> None:
             "Set the type of the KV cache to auto (BF16), or use a checkpoint with scales.",
             source=source,
         )
+    elif slow := [
+        device
+        for _subject, device in about.groups()
+        if (pair := capability(device)) and not holds(f">={rule['native_fp8']}", _text(pair))
+    ]:
+        pair = t.cast("tuple[int, int]", capability(slow[0]))
+        summary = f"{_name(slow[0])} ({_text(pair)}) does not convert {wanted} itself"
+        found.add("model.kv_dtype", "warn", summary, "Set the type of the KV cache to auto.", source=source)
     elif not scales or scales is MISSING:
         summary = f"whether the checkpoint has scales for a KV cache of {wanted} is not known"
-        found.add(
-            "model.kv_dtype",
-            "unknown",
-            summary,
-            "Set the type of the KV cache to auto, or say kv_scales in the profile.",
-            source=source,
-        )
+        remedy = "Set the type of the KV cache to auto, or say kv_scales in the profile."
+        found.add("model.kv_dtype", "unknown", summary, remedy, source=source)
     else:
-        slow = [
-            device
-            for _subject, device in about.groups()
-            if (pair := capability(device)) and not holds(f">={rule['native_fp8']}", _text(pair))
-        ]
-        if slow:
-            summary = f"{_name(slow[0])} does not convert {wanted} itself"
-            found.add("model.kv_dtype", "warn", summary, "Set the type of the KV cache to auto.", source=source)
-        else:
-            found.add("model.kv_dtype", "ok", f"the KV cache is {wanted}, with the checkpoint's scales", source=source)
+        found.add("model.kv_dtype", "ok", f"the KV cache is {wanted}, with the checkpoint's scales", source=source)
 
 
 def _count(requirement: Document, key: str) -> int | None:
@@ -798,20 +975,32 @@ def _count(requirement: Document, key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
+# Each dimension that tensor parallel cuts, by its parts: heads are cut whole, and with them their product with the size of one.
+_HEADS = ("num_attention_heads", "linear_num_key_heads", "linear_num_value_heads")
+_HEAD_SIZES = ("head_dim", "linear_key_head_dim", "linear_value_head_dim")
+_SIZES = ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size")
+DIMENSIONS = (*_HEADS, "num_key_value_heads", *_SIZES)
+
+
 def divisibility(requirement: Document, ways: int) -> list[str]:
     """What a number of ways does not divide, in words."""
     wrong = []
-    for key in ("num_attention_heads", "linear_num_key_heads", "linear_num_value_heads"):
-        if (count := _count(requirement, key)) and count % ways:
+    block = requirement.get("fp8_block")
+    size = max(block) if isinstance(block, Sequence) and block and all(isinstance(n, int) for n in block) else 1
+    for key, part in zip(_HEADS, _HEAD_SIZES, strict=True):
+        count, each = _count(requirement, key), _count(requirement, part)
+        if not count:
+            continue
+        if count % ways:
             wrong.append(f"{key} is {count}")
+        elif each and (count * each // ways) % size:
+            wrong.append(f"{key} is {count}, and {count // ways} of {each} are no multiple of the FP8 block of {size}")
     shared = _count(requirement, "num_key_value_heads")
     if shared and shared % ways and ways % shared:
         wrong.append(f"num_key_value_heads is {shared}")
     if requirement.get("expert_parallel") and (count := _count(requirement, "num_experts")) and count % ways:
         wrong.append(f"num_experts is {count}")
-    block = requirement.get("fp8_block")
-    size = max(block) if isinstance(block, Sequence) and block and all(isinstance(n, int) for n in block) else 1
-    for key in ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size"):
+    for key in _SIZES:
         if not (count := _count(requirement, key)):
             continue
         if count % ways:
@@ -822,30 +1011,54 @@ def divisibility(requirement: Document, ways: int) -> list[str]:
 
 
 def check_tensor_parallel(found: Verdicts, about: Subject) -> None:
-    requirement = about.requirement
-    ways = requirement.get("tensor_parallel", MISSING)
-    dimensions = ("num_attention_heads", "num_key_value_heads", "moe_intermediate_size", "intermediate_size")
-    if ways is MISSING or not any(_count(requirement, key) for key in dimensions):
+    ways = about.requirement.get("tensor_parallel", MISSING)
+    asked = {key: value for key in (*DIMENSIONS, "num_experts") if (value := about.dimension(key)) is not MISSING}
+    model = {**about.requirement, **asked}
+    if ways is MISSING or not any(key in asked for key in DIMENSIONS):
         return
-    if not _count(requirement, "tensor_parallel"):
-        found.add("model.tensor_parallel", "unknown", f"the number of ways is {ways}", "Give a whole number from 1 on.")
+    identifier, source = "model.tensor_parallel", cuda()["tensor_parallel"]["source"]
+    if not _count(model, "tensor_parallel"):
+        found.add(identifier, "unknown", f"the number of ways is {ways}", "Give a whole number from 1 on.")
         return
-    wrong = divisibility(requirement, ways)
+    wrong = divisibility(model, ways)
+    unknown = [key for key in DIMENSIONS if key in asked and asked[key] is None]
     if wrong:
-        good = [str(number) for number in (1, 2, 4, 8, 16) if number != ways and not divisibility(requirement, number)]
+        good = [str(number) for number in range(ways - 1, 1, -1) if not divisibility(model, number)]
+        good += [str(number) for number in (ways * 2, ways * 4) if not good and not divisibility(model, number)]
+        one = " Another quantization has no such blocks." if all("FP8 block" in text for text in wrong) else ""
         remedy = (
-            f"Use {' or '.join(good)} ways, and pipeline parallel over further nodes."
+            f"Use tensor parallel {' or '.join(good)}, and pipeline parallel over further nodes.{one}"
             if good
-            else "Use pipeline parallel."
+            else f"Use pipeline parallel.{one}"
         )
-        found.add(
-            "model.tensor_parallel",
-            "fail",
-            f"tensor parallel {ways} does not divide the model: {'; '.join(wrong)}",
-            remedy,
+        summary = f"tensor parallel {ways} does not divide the model: {'; '.join(wrong)}"
+        found.add(identifier, "fail", summary, remedy, source=source)
+    elif unknown and ways > 1:
+        summary = (
+            f"whether tensor parallel {ways} divides the model is not known: {', '.join(unknown)} could not be read"
         )
+        found.add(identifier, "unknown", summary, "Give the dimensions in the profile.", source=source)
     else:
-        found.add("model.tensor_parallel", "ok", f"tensor parallel {ways} divides the model")
+        found.add(identifier, "ok", f"tensor parallel {ways} divides the model", source=source)
+
+
+def check_backends(found: Verdicts, about: Subject) -> None:
+    """Kernels that are written for some capabilities only, where the engine is told to use them."""
+    table = cuda()["backends"]
+    for backend in about.requirement.get("backends") or []:
+        needs = table["needs"].get(str(backend))
+        for subject, device in about.groups():
+            pair = capability(device)
+            if needs is None or pair is None:
+                continue
+            if needs in features_of(pair):
+                found.add(
+                    "engine.backend", "ok", f"{backend} is made for {_name(device)} ({_text(pair)})", subject=subject
+                )
+                continue
+            summary = f"{backend} needs {needs}, which {_name(device)} ({_text(pair)}) does not have"
+            remedy = "Let the engine choose (auto), or take triton."
+            found.add("engine.backend", "fail", summary, remedy, subject=subject, source=table["source"])
 
 
 def check_simulated(found: Verdicts, about: Subject) -> None:
@@ -863,6 +1076,39 @@ def _mapping(value: t.Any, name: str) -> Document:
     return value
 
 
+_DOCUMENTS = (
+    "libcuda",
+    "kernel_launch",
+    "ptx_jit",
+    "image",
+    "compat",
+    "torch",
+    "transformers",
+    "engine",
+    "nccl",
+    "triton",
+)
+_LISTS = ("devices", "errors")
+
+
+def _refuse_wrong_types(about: Subject) -> None:
+    """Says which key is not what the probe would give; a rule would only stumble over it."""
+    for name, document in (("the GPU's document", about.host), ("container", about.container)):
+        for key in _DOCUMENTS:
+            value = document.get(key)
+            if value is not None and value is not False and not isinstance(value, Mapping):
+                raise ValueError(f"{key} in {name} must be a document, and is {value!r}")
+        for key in _LISTS:
+            value = document.get(key) or []
+            if not isinstance(value, list) or not all(item is None or isinstance(item, Mapping) for item in value):
+                raise ValueError(f"{key} in {name} must be a list of documents, and is {value!r}")
+        archs = (document.get("torch") or {}).get("arch_list") or []
+        if not isinstance(archs, list):
+            raise ValueError(f"torch.arch_list in {name} must be a list, and is {archs!r}")
+    if not isinstance(about.requirement.get("backends") or [], list):
+        raise ValueError(f"backends in requirement must be a list, and is {about.requirement['backends']!r}")
+
+
 def gpu_verdicts(
     host: t.Any,
     container: t.Any = None,
@@ -871,6 +1117,8 @@ def gpu_verdicts(
     system: t.Any = None,
 ) -> list[Verdict]:
     """All verdicts about a node's GPUs and the image that is to run on them."""
+    if host is None:
+        raise ValueError("the GPU's document must be a document, and is null")
     about = Subject(
         _mapping(host, "the GPU's document"),
         _mapping(container, "container"),
@@ -880,8 +1128,7 @@ def gpu_verdicts(
     found = Verdicts(name)
     if about.requirement.get("accelerator") == "cpu":
         return []
-    if about.host.get("devices", []) is not None and not isinstance(about.host.get("devices", []), list):
-        raise ValueError("devices must be a list")
+    _refuse_wrong_types(about)
     check_simulated(found, about)
     if check_driver(found, about):
         check_open_module(found, about)
@@ -898,6 +1145,7 @@ def gpu_verdicts(
     if about.requirement:
         check_transformers(found, about.container, about.requirement)
         check_engine(found, about.container, about.requirement)
+    check_backends(found, about)
     check_quantization(found, about)
     check_kv_dtype(found, about)
     check_tensor_parallel(found, about)

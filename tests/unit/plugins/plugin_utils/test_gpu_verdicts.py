@@ -123,7 +123,10 @@ def test_each_known_bad_combination_fires_on_its_example(entry: dict[str, t.Any]
     host |= {"driver_version": example["driver"]} if "driver" in example else {}
     host["devices"] = [{"index": 0, "name": example.get("device", "NVIDIA GB10"), "compute_capability": "12.1"}]
     container = {"nccl": {"version": example["nccl"]}} if "nccl" in example else None
-    requirement = {key: example[key] for key in ("nodes", "num_experts") if key in example}
+    for engine in ("vllm", "sglang"):
+        if engine in example:
+            container = {**(container or {}), "engine": {"name": engine, "version": example[engine]}}
+    requirement = {key: example[key] for key in ("nodes", "num_experts", "quantization") if key in example}
     system = {key: example[key] for key in ("kernel", "kernel_cmdline", "container_toolkit") if key in example}
     verdict = only(gpu_verdicts(host, container, requirement, "n", system), entry["id"])
     assert (verdict["status"], verdict["summary"]) == (entry["status"], entry["summary"])
@@ -383,3 +386,192 @@ def test_what_is_no_document_is_refused_with_a_message(broken: t.Any) -> None:
     if not isinstance(broken, dict):
         with pytest.raises(AnsibleFilterError, match="cluster_verdicts"):
             cluster_verdicts(broken)
+
+
+H100 = {"index": 0, "name": "NVIDIA H100", "compute_capability": "9.0", "brand": "NVIDIA"}
+FEATURES = [
+    ("8.6", ["bf16_mma", "cp_async"], ["fp8_mma", "wgmma", "tma"]),
+    ("8.9", ["fp8_mma"], ["wgmma", "tma", "clusters", "shared_memory_227k"]),
+    ("9.0", ["wgmma", "tma", "clusters", "setmaxnreg", "shared_memory_227k"], ["tcgen05", "fp4_convert"]),
+    ("10.0", ["tcgen05", "fp4_convert", "tma", "shared_memory_227k"], ["wgmma", "mma_block_scale"]),
+    ("10.3", ["tcgen05", "fp4_convert"], ["wgmma", "mma_block_scale"]),
+    ("10.7", ["tcgen05"], ["mma_block_scale"]),
+    ("11.0", ["tcgen05"], ["mma_block_scale"]),
+    ("12.0", ["tma", "fp4_convert", "mma_block_scale", "setmaxnreg"], ["wgmma", "tcgen05", "shared_memory_227k"]),
+    ("12.1", ["tma", "fp4_convert", "mma_block_scale", "setmaxnreg"], ["wgmma", "tcgen05", "shared_memory_227k"]),
+]
+
+
+@pytest.mark.parametrize(("text", "has", "lacks"), FEATURES, ids=[row[0] for row in FEATURES])
+def test_each_feature_by_capability(text: str, has: list[str], lacks: list[str]) -> None:
+    pair = rules.capability({"compute_capability": text})
+    assert pair is not None
+    assert set(has) <= rules.features_of(pair) and not set(lacks) & rules.features_of(pair)
+
+
+@pytest.mark.parametrize(
+    ("backend", "text", "status"),
+    [
+        ("fa3", "9.0", "ok"),
+        ("fa3", "12.1", "fail"),
+        ("fa4", "10.0", "ok"),
+        ("fa4", "12.0", "fail"),
+        ("flashinfer_trtllm", "10.3", "ok"),
+        ("flashinfer_trtllm", "12.1", "fail"),
+        ("triton", "12.1", None),
+    ],
+)
+def test_backends(backend: str, text: str, status: str | None) -> None:
+    host = with_device(SPARK, compute_capability=text)
+    found = of(gpu_verdicts(host, None, {"backends": [backend]}), "engine.backend")
+    assert [verdict["status"] for verdict in found] == ([status] if status else [])
+
+
+@pytest.mark.parametrize(
+    ("driver", "status"),
+    [("590.44.01", "fail"), ("590.48.01", "ok"), ("595.44.01", "fail"), ("595.44.02", "ok"), ("610.43.02", "ok")],
+)
+def test_a_later_branch_can_know_a_device_later(driver: str, status: str) -> None:
+    assert only(gpu_verdicts({**SPARK, "driver_version": driver}), "driver.device_floor")["status"] == status
+
+
+@pytest.mark.parametrize(
+    ("torch", "container", "status", "words"),
+    [
+        (False, {}, "fail", "no torch"),
+        ({"cuda": "13.0", "arch_list": []}, {}, "fail", "no GPU at all"),
+        ({"cuda": "13.0", "arch_list": None}, {}, "unknown", "does not say"),
+        ({"cuda": "13.0", "arch_list": ["compute_90"]}, {}, "ok", "compute_90"),
+        ({"cuda": "13.2", "arch_list": ["compute_90"]}, {}, "fail", "PTX"),
+        ({"cuda": "13.2", "arch_list": ["compute_90"]}, {"cuda_driver_version": None}, "unknown", "PTX"),
+        ({"cuda": "13.2", "arch_list": ["sm_120", "compute_120"]}, {}, "ok", "sm_120"),
+        ({"cuda": "13.0", "arch_list": ["compute_121a"]}, {}, "ok", "compute_121a"),
+        (
+            {"cuda": "13.0", "arch_list": ["sm_120"], "error": "CUDA error: no kernel image is available"},
+            {},
+            "fail",
+            "no kernel",
+        ),
+    ],
+)
+def test_what_torch_has_code_for(torch: t.Any, container: dict[str, t.Any], status: str, words: str) -> None:
+    torch = {"version": "2.13.0", **torch} if torch else torch
+    verdict = only(gpu_verdicts(SPARK, {**IMAGE, "torch": torch, **container}), "gpu.binary")
+    assert verdict["status"] == status and words in verdict["summary"]
+
+
+@pytest.mark.parametrize(
+    ("host", "container", "requirement", "identifier", "status", "words"),
+    [
+        # What the container sees is the host's GPU; the host alone knows its brand.
+        ({}, {"devices": [{**IMAGE["devices"][0], "brand": None}]}, {}, "cuda.forward_compat", "ok", "GB10"),
+        # The two documents contradict each other: neither is left out.
+        (
+            {"devices": [{**SPARK["devices"][0], **H100}]},
+            {},
+            {"quantization": "nvfp4"},
+            "model.quantization",
+            "warn",
+            "H100",
+        ),
+        ({"devices": None}, {"devices": None}, {"quantization": "fp8"}, "model.quantization", "unknown", "not known"),
+        ({"devices": None}, {"devices": None}, {}, "gpu.triton", "unknown", "which GPU"),
+        ({"devices": None}, {"devices": None}, {}, "memory.reading", "unknown", "which GPUs"),
+        (
+            {"open_kernel_module": False, "devices": []},
+            {"devices": []},
+            {},
+            "driver.open_module",
+            "fail",
+            "no GPU answers",
+        ),
+        ({"machine": "x86_64"}, {"torch": {"version": "2.9", "cuda": False}}, {}, "gpu.binary", "fail", "CPUs"),
+        # A library of the driver's own version is as good as the driver's own.
+        ({"driver_version": "590.48.01"}, {}, {}, "cuda.forward_compat", "ok", "not needed"),
+        ({"driver_version": "595.58.03"}, {}, {}, "cuda.forward_compat", "fail", "older"),
+        ({"driver_version": None}, {"driver_version": None}, {}, "cuda.forward_compat", "unknown", "not known"),
+        ({}, {"libcuda": None}, {}, "cuda.forward_compat", "unknown", "not known"),
+        # Triton: the assemblers of its wheel where they were not asked for, and code that is too new for the driver.
+        ({}, {"triton": {"version": "3.5.1"}}, {}, "gpu.triton", "fail", "12.8"),
+        ({}, {"triton": {"version": "3.6.0"}}, {}, "gpu.triton", "ok", "12.9"),
+        ({}, {"cuda_driver_version": "12.8"}, {}, "gpu.triton", "warn", "need not take"),
+        ({}, {"image": None}, {}, "image.architecture", "unknown", "not known"),
+        ({"machine": None}, {}, {}, "image.architecture", "unknown", "not known"),
+        ({}, {"nccl": False}, {"nodes": 2}, "nccl.version", "fail", "no NCCL"),
+        ({}, {"nccl": {"version": "2.28.9"}}, {"nodes": 1}, "nccl.version", "ok", "2.28.9"),
+        ({"machine": "x86_64"}, {"nccl": {"version": "2.28.9"}}, {"nodes": 2}, "nccl.version", "ok", "2.28.9"),
+        # 256 experts, as the container read them.
+        ({}, {"nccl": {"version": "2.30.4"}}, {"nodes": 2}, "nccl.version", "warn", "NVLS"),
+        ({}, {}, {"dtype_kv": "fp8_e4m3", "kv_scales": True}, "model.kv_dtype", "ok", "scales"),
+        # Dimensions that the container read: 1024 / 16 = 64.
+        ({}, {}, {"tensor_parallel": 16, "fp8_block": [128, 128]}, "model.tensor_parallel", "fail", "FP8 block"),
+        ({}, {}, {"tensor_parallel": 2, "num_attention_heads": None}, "model.tensor_parallel", "unknown", "heads"),
+        (
+            {},
+            {"kernel_launch": {"ok": False, "code": None, "error": "it hung"}},
+            {},
+            "gpu.kernel_launch",
+            "fail",
+            "hung",
+        ),
+    ],
+)
+def test_single_rules(
+    host: dict[str, t.Any],
+    container: dict[str, t.Any],
+    requirement: dict[str, t.Any],
+    identifier: str,
+    status: str,
+    words: str,
+) -> None:
+    verdicts = of(gpu_verdicts({**SPARK, **host}, {**IMAGE, **container}, requirement), identifier)
+    assert [verdict for verdict in verdicts if verdict["status"] == status and words in verdict["summary"]], verdicts
+
+
+@pytest.mark.parametrize("text", ["8.6", "8.0"])
+def test_a_cache_in_fp8_below_what_converts_it(text: str) -> None:
+    host = with_device(SPARK, compute_capability=text)
+    for scales in (True, None):
+        requirement = {"dtype_kv": "fp8_e4m3", "kv_scales": scales}
+        assert only(gpu_verdicts(host, None, requirement), "model.kv_dtype")["status"] == "warn"
+
+
+def test_what_ran_in_the_container_need_not_run_on_the_host() -> None:
+    found = of(gpu_verdicts({**SPARK, "kernel_launch": None}, IMAGE), "gpu.kernel_launch")
+    assert [(verdict["subject"], verdict["status"]) for verdict in found] == [("container", "ok")]
+
+
+@pytest.mark.parametrize(("driver", "status"), [("580.95.05", "ok"), ("570.26", "fail"), (None, None)])
+def test_the_branch_says_what_was_not_asked(driver: str | None, status: str | None) -> None:
+    host = {"driver_present": True, "driver_version": driver, "toolkit_version": "13.0"}
+    assert [v["status"] for v in of(gpu_verdicts(host), "cuda.compatibility")] == ([status] if status else [])
+
+
+@pytest.mark.parametrize(("branch", "cuda"), sorted(rules.cuda()["branch_cuda"]["branches"].items()))
+def test_each_branch_and_each_toolkit_agree(branch: str, cuda: str) -> None:
+    """The two tables say the same from both sides; a toolkit without an entry has no driver of its own."""
+    assert rules.cuda_of_branch(f"{branch}.1") == cuda
+    assert str(rules.driver_for(cuda) or branch).partition(".")[0] == branch
+
+
+def test_the_toolkit_of_a_node_on_which_containers_compute_stops_nothing() -> None:
+    host = {**SPARK, "toolkit_version": "14.0", "ptx_jit": {"ptx_version": "9.9", "code": 222}}
+    for requirement, status in (({}, "fail"), ({"runs_in": "container"}, "warn")):
+        verdicts = gpu_verdicts(host, None, requirement)
+        assert only(verdicts, "cuda.ptx_jit")["status"] == only(verdicts, "cuda.compatibility")["status"] == status
+
+
+@pytest.mark.parametrize(
+    ("container", "words"),
+    [
+        ({"torch": "2.13"}, "torch in container"),
+        ({"nccl": "2.29.3"}, "nccl in container"),
+        ({"devices": {}, "torch": {"arch_list": "sm_120"}}, "arch_list"),
+        ({"devices": "GB10"}, "devices in container"),
+    ],
+)
+def test_a_wrong_type_is_named(container: dict[str, t.Any], words: str) -> None:
+    with pytest.raises(AnsibleFilterError, match=words):
+        gpu_verdicts(SPARK, container)
+    with pytest.raises(AnsibleFilterError, match="null"):
+        gpu_verdicts(None)
