@@ -32,8 +32,9 @@ FP8 = {"accelerator": "cuda", "fp8_block": [128, 128]}
 DEAD = [{"source": "graph", "code": None, "name": "no answer within 120 s"}]
 
 
-def judge(document: dict[str, t.Any], requirement: dict[str, t.Any] = FP8) -> dict[str, dict[str, t.Any]]:
-    return {v["id"]: v for v in container_verdicts(document, requirement, "spark-1") if v["id"].startswith("gpu.")}
+def judge(document: dict[str, t.Any], requirement: dict[str, t.Any] | None = None) -> dict[str, dict[str, t.Any]]:
+    needs = FP8 if requirement is None else requirement
+    return {v["id"]: v for v in container_verdicts(document, needs, "spark-1") if v["id"].startswith("gpu.")}
 
 
 def test_a_good_gpu() -> None:
