@@ -511,12 +511,12 @@ class Beside:
         self.process.wait()
         running.remove(self.process)
         text = self.log.read_text(errors="replace")
-        shown, _newline, last = text.rstrip().rpartition("\n")
-        print(shown, flush=True)
-        counts = re.fullmatch(r"(\d+) passed, (\d+) failed, (\d+) skipped", last)
+        counts = re.fullmatch(r"(\d+) passed, (\d+) failed, (\d+) skipped", text.rstrip().rpartition("\n")[2])
         if counts is None:
-            print(last, flush=True)
+            print(text, flush=True)
             return Tally(failed=1), []
+        # Without its own closing lines, which are counted into those of the whole run.
+        print(text[: text.rfind("\n\n", 0, text.rfind("\n\n"))], flush=True)
         return Tally(*map(int, counts.groups())), re.findall(r"^=== (\S+ +[\d.]+ s .*)$", text, re.MULTILINE)
 
 

@@ -29,9 +29,9 @@ install() { /mnt/uv/bin/uv pip install --quiet --python "$python" "$@"; }
 requirements=/opt/lab/requirements.txt
 if ! install "$@" --no-deps --dry-run "$(grep '^torch==' "$requirements")" 2>/dev/null; then
   # PyPI has no CPU build of torch, and its own one runs on a CPU as well, with CUDA's libraries beside it.
-  free=$(df --output=avail --block-size=1G / | tail -n 1)
+  free=$(($(df --output=avail --block-size=1G / | tail -n 1)))
   if [ "$free" -lt "$CUDA_TORCH_GB" ]; then
-    echo "no CPU build of torch was found, and the one with CUDA's libraries needs $CUDA_TORCH_GB GB of disk, of which $((free)) GB are free"
+    echo "no CPU build of torch was found, and the one with CUDA's libraries needs $CUDA_TORCH_GB GB of disk, of which $free GB are free"
     exit 1
   fi
   echo "installing torch with CUDA's libraries (about 3 GB), since no CPU build was found"

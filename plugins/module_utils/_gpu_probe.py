@@ -260,10 +260,10 @@ class Native:
     def __init__(self, name: str) -> None:
         import ctypes
 
-        self.library = ctypes.CDLL(name)
+        self.functions = ctypes.CDLL(name)
 
     def call(self, name: str, *arguments: t.Any) -> None:
-        code = int(getattr(self.library, name)(*arguments))
+        code = int(getattr(self.functions, name)(*arguments))
         if code != 0:
             raise NativeError(name, code)
 
@@ -271,7 +271,7 @@ class Native:
         import ctypes
 
         try:
-            value = ctypes.c_char_p.in_dll(self.library, SIMULATED_SYMBOL).value
+            value = ctypes.c_char_p.in_dll(self.functions, SIMULATED_SYMBOL).value
         except ValueError:
             return False
         return (value or b"").decode("utf-8", "replace") or "unnamed"
@@ -544,7 +544,7 @@ def section_devices(request: Document) -> Document:
         def identifier() -> str:
             raw = (ctypes.c_ubyte * 16)()
             # The second version tells the part of a MIG device from the whole.
-            name = "cuDeviceGetUuid_v2" if hasattr(cuda.library, "cuDeviceGetUuid_v2") else "cuDeviceGetUuid"
+            name = "cuDeviceGetUuid_v2" if hasattr(cuda.functions, "cuDeviceGetUuid_v2") else "cuDeviceGetUuid"
             cuda.call(name, raw, handle)
             digits = bytes(raw).hex()
             return "-".join([digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]])
